@@ -29,8 +29,8 @@ from discreet.linear import PrivateAdditiveClassifier, PrivateLogisticRegression
 from discreet.linear.additive.fit_additive import Declared, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0, 8.0)
 PAIRS = {"California": ((0, 1),)}

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from discreet import Budget, Plan, Recipe
-from discreet.core.banded import error_of_iterates
+from discreet.core.banded_error import error_of_iterates
 from discreet.core.clipping import Normalised
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.fit import length_of_weights

@@ -37,8 +37,8 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.additive.fit_additive import Declared, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 DELTA = 1e-5
 WORSE, ERRORS = 0.01, 2.0

@@ -39,10 +39,10 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.glm import inference
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import declared_rows
 from discreet.linear.kernels.rowwise import LOGISTIC, SQUARED, times
 from discreet.linear.losses import Logistic, Poisson, Squared
+from discreet.trusted.spending import Spending
 
 TABLES = {
     "adult": linear_data.adult,

@@ -26,8 +26,8 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Poisson, Squared
+from discreet.trusted.spending import Spending
 
 DELTA = 1e-5
 GOALS = {  # table: {epsilon: (must, best peer)}

@@ -46,7 +46,7 @@ def seconds(records, arithmetic):
     from discreet import Budget
     from discreet.linear.gate.declared_columns import Columns
     from discreet.linear.glm.glm import fit_glm
-    from discreet.linear.glm.spending import Spending
+    from discreet.trusted.spending import Spending
 
     loss, x, y = records
     start = time.process_time()

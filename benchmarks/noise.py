@@ -38,8 +38,8 @@ def normal(size, dtype):
     out, tensor = np.empty(size, dtype), torch.empty(size, dtype=getattr(torch, np.dtype(dtype).name))
     generator = np.random.default_rng()
     return {
-        "1 thread": lambda: ONE.fill_normal(out),
-        "2 threads": lambda: TWO.fill_normal(out),
+        "1 thread": lambda: ONE.each_block("normal", out.size, 1.0, out.dtype, out.__setitem__),
+        "2 threads": lambda: TWO.each_block("normal", out.size, 1.0, out.dtype, out.__setitem__),
         "torch": lambda: tensor.normal_(),
         "numpy": lambda: generator.standard_normal(out=out, dtype=dtype),
     }

@@ -22,9 +22,9 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.preview import Preview
+from discreet.trusted.spending import Spending
 
 DELTA, EPSILONS, SIZES = 1e-5, (0.1, 0.5, 2.0, 8.0), (300, 2000, 20_000)
 TASKS = {Logistic: "classification", Softmax: "classification", Squared: "regression", Poisson: "counts"}

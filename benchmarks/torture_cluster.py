@@ -41,9 +41,9 @@ from discreet.adapters.dask_rounds import Rounds
 from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import Partitions, PrivateLogisticRegression, fit_budget
-from discreet.linear.glm import spending
+from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.recording_spending import Recorded, Tape
-from discreet.linear.roll_call import Answer, Tally
+from discreet.trusted import session
 from party_network import free_port
 
 KINDS = ("worker", "scheduler", "driver")
@@ -110,7 +110,7 @@ class Tap:
     """Stands in for ``add_noise``: notes the sum, what it costs, and its number; dies then, if told to."""
 
     def __init__(self, folder: Path, dies_at: int | None) -> None:
-        self._log, self._dies_at, self._honest = folder / "log", dies_at, spending.add_noise
+        self._log, self._dies_at, self._honest = folder / "log", dies_at, session.add_noise
         self._notes = os.open(folder / "notes", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
     def __call__(self, total: Any, event: Any, *rest: Any, **more: Any) -> Any:
@@ -137,7 +137,7 @@ def frame_of(files: Partitions) -> Any:
 
 def drive(port: int, folder: Path, files: Partitions, kind: tuple[bool, bool], dies_at: int | None) -> None:
     people, frame = kind
-    spending.add_noise = Tap(folder, dies_at)  # type: ignore[assignment]
+    session.add_noise = Tap(folder, dies_at)  # type: ignore[assignment]
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
         Ledger.open(folder / "a.ledger") as ledger,
@@ -350,14 +350,14 @@ def repeat_answers() -> None:
 
 def count_twice() -> None:
     """Sums as an accumulator keeps them: what is answered again is added again."""
-    honest = Tally.add
+    honest = PartitionSums.add
 
     def add(self: Any, answer: Answer) -> None:
         honest(self, answer)
         if answer.code == "sum":
             self.accumulated = getattr(self, "accumulated", 0) + answer.counts
 
-    Tally.add, Tally.total = add, lambda self: self.accumulated  # type: ignore[assignment, method-assign]
+    PartitionSums.add, PartitionSums.total = add, lambda self: self.accumulated  # type: ignore[assignment, method-assign]
 
 
 def pay_anew() -> None:

@@ -29,9 +29,8 @@ import discreet as dp
 from discreet.ledger import GaussianFilter, Ledger, Till
 from discreet.ledger.journal import Run
 from discreet.linear import PrivateLogisticRegression
-from discreet.linear.glm import spending
 from discreet.pytorch import PrivateRun
-from discreet.trusted import permits
+from discreet.trusted import permits, spending
 
 LIVES = 25
 """So many victims share a ledger."""

@@ -45,7 +45,7 @@ sys.path.pop(0)
     "path", [pytest.param(p, marks=pytest.mark.slow if p.name in HEAVY else (), id=p.stem) for p in NOTEBOOKS]
 )
 def test_notebook_runs(path):
-    assert any("epsilon" in printed or "private" in printed for _, _, printed in run(path))
+    assert any("epsilon" in printed or "private" in printed for _, _, printed, _ in run(path))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,3 +54,22 @@ def test_notebook_is_the_one_of_its_source(path):
     made = json.loads(path.with_suffix(".ipynb").read_text())["cells"]
     assert [(cell["cell_type"], "".join(cell["source"])) for cell in made] == list(cells(path.read_text()))
     assert len(NOTEBOOKS) == 5
+
+
+def test_a_notebook_keeps_the_picture_that_ends_a_cell(tmp_path):
+    path = tmp_path / "pictures.py"
+    figure = "from discreet.lecture.figures import FIGURES\nfigure = FIGURES['noise-by-steps']()"
+    path.write_text(f"# %%\n{figure}\nfigure\n\n# %%\nprint(1)\nfigure.title\n")
+    (_, _, none, picture), (_, _, printed, no_picture) = run(path)
+    assert (none, printed, no_picture) == ("", "1\n", None)
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_the_notebook_of_the_lecture_shows_every_figure():
+    from discreet.lecture.figures import FIGURES
+
+    source = next(path for path in NOTEBOOKS if path.stem == "5_lecture")
+    made = json.loads(source.with_suffix(".ipynb").read_text())["cells"]
+    pictures = [output for cell in made for output in cell.get("outputs", ()) if "data" in output]
+    assert len(pictures) == len(FIGURES)
+    assert all(f'FIGURES["{name}"]' in source.read_text() for name in FIGURES)

@@ -14,7 +14,8 @@ import pytest
 import discreet
 from discreet import Budget, Recipe
 from discreet.certificate import Certificate
-from discreet.files import hold_lock, insist_writable, whole_file, whole_folder, write_whole
+from discreet.files import hold_lock, whole_file, write_whole
+from discreet.folders import insist_writable, whole_folder
 from discreet.ledger import FixedPlan, Ledger
 
 SOURCE = Path(discreet.__file__).parent
@@ -57,7 +58,8 @@ def test_a_folder_appears_at_once_or_never(tmp_path):
 
 def killed_while(script, folder):
     """Run a script that stops in the middle of writing into ``folder``, and kill it there."""
-    lines = f"import sys, time\nfrom pathlib import Path\nfrom discreet.files import *\n{script}"
+    ours = "from discreet.files import *\nfrom discreet.folders import *"
+    lines = f"import sys, time\nfrom pathlib import Path\n{ours}\n{script}"
     process = subprocess.Popen([sys.executable, "-c", lines, str(folder)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "writing\n"
     process.send_signal(signal.SIGKILL)

@@ -97,3 +97,24 @@ def test_only_one_place_knows_that_replacing_counts_twice():
     found = {path.name for path in source.rglob("*.py") if pattern.search(path.read_text())}
     assert found == {"guarantee.py"}
     assert [contributions_apart(name, 3) for name in ("add-remove", "replace-one")] == [3, 6]
+
+
+def test_what_counts_row_by_row_takes_budgets_for_records_only():
+    from discreet.guarantee import of_records
+
+    budget = Budget(1.0, 1e-6)
+    assert of_records(budget) is budget
+    with pytest.raises(InvalidParameter, match="must be a Budget"):
+        of_records(1.0)
+    with pytest.raises(InvalidParameter, match="every row counts"):
+        of_records(Budget(1.0, 1e-6, unit="person"))
+
+
+def test_texts_that_lie_change_no_comparison(monkeypatch):
+    """The broken twin of the sentences."""
+    from discreet.guarantee_text import GuaranteeText
+
+    monkeypatch.setattr(GuaranteeText, "__str__", lambda guarantee: "(0, 0)")
+    guarantee = Guarantee(Bounds(0.9, 2.0), delta=1e-6)
+    assert str(guarantee) == "(0, 0)"
+    assert not guarantee.within(Budget(1.0, 1e-6))

@@ -12,8 +12,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
 # The one list of arrows: a room may import those before it. Rooms of one line do not import one another.
 ORDER = (
-    ("errors", "numba_cache", "engines"),
+    ("errors", "numba_cache", "engines", "guarantee_text"),
     ("files",),
+    ("folders",),
     ("charts",),
     ("guarantee", "events"),
     ("accounting",),
@@ -60,7 +61,8 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     },
     "pytorch": NUMERICS | {"numba", "llvmlite", "torch", "safetensors", "rich"},
     "parties": NUMERICS | {"cryptography", "nvflare", "rich"},
-    "adapters": NUMERICS | {"torch", "transformers", "accelerate", "lightning", "distributed"},
+    "adapters": NUMERICS
+    | {"torch", "transformers", "accelerate", "lightning", "distributed", "nvflare", "flwr"},
     "audit": NUMERICS | {"rich"},
     "report": NUMERICS | {"jinja2"},
     "lecture": NUMERICS | {"matplotlib"},
@@ -68,9 +70,11 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "cli": NUMERICS | {"click", "rich", "pyarrow", "cryptography"},
 }
 ONLY_IN = {
-    "nvflare": tuple(
-        f"parties/network/{name}.py" for name in ("nvflare", "sites", "doors", "channels", "kits")
+    "nvflare": (
+        *(f"parties/network/{name}.py" for name in ("nvflare", "sites", "doors", "channels", "kits")),
+        "adapters/flare_site.py",
     ),
+    "flwr": ("adapters/flower_site.py",),
     "matplotlib": ("lecture/figures/", "linear/additive/pictures.py"),
     "transformers": ("adapters/hugging_face.py",),
     "accelerate": ("adapters/hugging_face.py", "adapters/accelerated.py"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import discreet
 
@@ -116,18 +117,63 @@ def test_workflows_run_what_the_makefile_has_on_every_version_that_is_promised()
     workflows = {
         path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")
     }
-    assert set(workflows) == {"test", "release", "docs"}
+    assert set(workflows) == {"test", "release", "docs", "weekly"}
     words = [
         step["run"].split() for workflow in workflows.values() for step in steps_of(workflow) if "run" in step
     ]
     asked = {target for program, *rest in words if program == "make" for target in rest}
-    assert {"check", "test", "test-all", "coverage", "dist", "docs"} == asked <= targets
+    assert asked <= targets
+    assert asked == {
+        *("check", "test", "test-all", "test-oldest", "test-compat", "coverage", "dist", "docs", "scorecard"),
+        *("torture", "torture-parties", "torture-cluster"),
+    }
     versions = workflows["test"]["jobs"]["change"]["strategy"]["matrix"]["python"]
     classifiers = PROJECT["project"]["classifiers"]
     assert [f"Programming Language :: Python :: {version}" for version in versions] == [
         line for line in classifiers if re.search(r"3\.\d+$", line)
     ]
     assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+
+
+def unpinned_actions(text):
+    """Actions that are named by a tag or branch, which its owner can move, instead of a commit."""
+    used = re.findall(r"^\s*(?:- )?uses: (\S+)( # v[0-9.]+)?$", text, re.MULTILINE)
+    return [name for name, version in used if not (re.search(r"@[0-9a-f]{40}$", name) and version)]
+
+
+def test_actions_are_pinned_by_digest():
+    texts = [path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")]
+    assert sum(text.count("uses: ") for text in texts) > 10
+    assert [name for text in texts for name in unpinned_actions(text)] == []
+    assert unpinned_actions("      - uses: actions/checkout@v4\n") == [
+        "actions/checkout@v4"
+    ]  # the broken twin
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    """What ``make test-oldest`` installs is what pyproject.toml promises."""
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    oldest = dict(line.split("==") for line in lines if "==" in line)
+    extras = PROJECT["project"]["optional-dependencies"]
+    promised = [*PROJECT["project"]["dependencies"], *extras["tables"], *extras["torch"]]
+    requirements = {one.name: one for one in map(Requirement, promised)}
+    assert {"numpy", "scipy", "torch"} <= set(oldest) <= set(requirements)
+    for name, version in oldest.items():
+        (bound,) = [one.version for one in requirements[name].specifier if one.operator == ">="]
+        assert Version(version) == Version(bound), name
+
+
+def test_the_weekly_run_varies_the_randomness():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text())
+    steps = workflow["jobs"]["randomness"]["steps"]
+    (salt,) = [step["env"]["DISCREET_TEST_SALT"] for step in steps if "env" in step]
+    assert "github.run_id" in salt
+
+
+def test_the_commit_template_holds_comments_only():
+    lines = (ROOT / ".gitmessage").read_text().splitlines()
+    assert all(not line or line.startswith("#") for line in lines)
+    assert "commit.template .gitmessage" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_nothing_is_published_with_a_stored_token():

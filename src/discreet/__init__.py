@@ -9,6 +9,12 @@ from discreet.engines import enter_engine as _enter_engine
 from discreet.numba_cache import ensure_numba_cache as _ensure_numba_cache
 
 if _TYPE_CHECKING:
+    from discreet.accounting.attack_risks import (
+        AttributeInference,
+        Membership,
+        Reconstruction,
+        Reidentification,
+    )
     from discreet.accounting.calibration import calibrate
     from discreet.accounting.curve import PrivacyCurve, account
     from discreet.certificate import Certificate
@@ -66,6 +72,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AccuracyNotReached",
     "ApproximateDP",
+    "AttributeInference",
     "BoundedRange",
     "Bounds",
     "Budget",
@@ -83,6 +90,7 @@ __all__ = [
     "InvalidParameter",
     "Laplace",
     "Ledger",
+    "Membership",
     "MissingDependency",
     "MixtureOfGaussians",
     "Plan",
@@ -92,6 +100,8 @@ __all__ = [
     "RandomisedResponse",
     "RandomlyAllocated",
     "Recipe",
+    "Reconstruction",
+    "Reidentification",
     "RenyiDP",
     "RepeatAndSelect",
     "SampledWithReplacement",
@@ -125,6 +135,7 @@ _ensure_numba_cache()
 _LATER = {
     "AccuracyNotReached": "discreet.errors",
     "ApproximateDP": "discreet.events",
+    "AttributeInference": "discreet.accounting.attack_risks",
     "BoundedRange": "discreet.events",
     "Bounds": "discreet.guarantee",
     "Budget": "discreet.guarantee",
@@ -142,6 +153,7 @@ _LATER = {
     "InvalidParameter": "discreet.errors",
     "Laplace": "discreet.events",
     "Ledger": "discreet.ledger",
+    "Membership": "discreet.accounting.attack_risks",
     "MissingDependency": "discreet.errors",
     "MixtureOfGaussians": "discreet.events",
     "Plan": "discreet.plan.plan",
@@ -151,6 +163,8 @@ _LATER = {
     "RandomisedResponse": "discreet.events",
     "RandomlyAllocated": "discreet.events",
     "Recipe": "discreet.plan.recipe",
+    "Reconstruction": "discreet.accounting.attack_risks",
+    "Reidentification": "discreet.accounting.attack_risks",
     "RenyiDP": "discreet.events",
     "RepeatAndSelect": "discreet.events",
     "SampledWithReplacement": "discreet.events",

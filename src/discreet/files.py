@@ -1,7 +1,7 @@
 """Files and folders that appear whole or not at all, and locks that a killed process cannot leave behind.
 
-* :func:`write_whole` and :func:`whole_file` replace a file, :func:`whole_folder` makes a new folder, and
-  :func:`appears_whole` makes a new file that replaces nothing.
+* :func:`write_whole` and :func:`whole_file` replace a file, :func:`appears_whole` makes a new file that replaces
+  nothing. Folders are in :mod:`discreet.folders`.
 * Until then what is written has a name of its own beside its place, ``.NAME.0123456789abcdef.part``. Whoever writes
   it holds a lock on it, which ends with the process, so the next writer of the same name can tell what a killed one
   left behind, and removes it.
@@ -37,7 +37,7 @@ try:
     import fcntl
 except ImportError:  # not on Windows: there nothing is swept away, and locks are not held
     fcntl = None  # type: ignore[assignment]
-_LOCKS = fcntl is not None
+LOCKS = fcntl is not None
 
 _PUBLIC, _SECRET = 0o666, 0o600
 
@@ -66,10 +66,10 @@ def whole_file(
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    _sweep(path)
-    with _name_errors_after(path):
+    remove_leftovers(path)
+    with name_errors_after(path):
         allowed = _PUBLIC if like is None else stat.S_IMODE(like.stat().st_mode) & _PUBLIC
-        part, descriptor = _new_part(path, _SECRET if secret else allowed)
+        part, descriptor = new_part(path, _SECRET if secret else allowed)
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with os.fdopen(descriptor, mode, **text) as file:
@@ -77,43 +77,15 @@ def whole_file(
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-            if _LOCKS:  # before the lock on the part ends
+            if LOCKS:  # before the lock on the part ends
                 part.replace(path)
-        if not _LOCKS:
+        if not LOCKS:
             part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
     if sync:
-        _settle(path.parent)
-
-
-@contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into. Under its own name it appears at the end, or not at all."""
-    with _name_errors_after(path):
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        part, descriptor = _new_part(path, None)
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-        if _LOCKS:
-            os.close(descriptor)
-    _settle(path.parent)
-
-
-def insist_writable(path: Path) -> None:
-    """Raise, before anything is paid for, if a folder could not appear at ``path``. Nothing is left behind."""
-    with suppress(_Enough), whole_folder(path):
-        raise _Enough
-
-
-class _Enough(Exception):
-    """Nothing is to be kept."""
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -128,7 +100,7 @@ def appears_whole(path: Path) -> Iterator[Path]:
         os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _settle(path.parent)
+    sync_folder(path.parent)
 
 
 # ---- locks ----
@@ -148,7 +120,7 @@ def hold_lock(path: Path, refusal: Exception) -> Iterator[None]:
 
 def _lock(descriptor: int) -> bool:
     """True if nobody else holds this file or folder; then we do."""
-    if not _LOCKS:
+    if not LOCKS:
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,13 +132,13 @@ def _lock(descriptor: int) -> bool:
 # ---- what is not whole yet ----
 
 
-def _new_part(path: Path, mode: int | None) -> tuple[Path, int]:
+def new_part(path: Path, mode: int | None) -> tuple[Path, int]:
     """A new part of ``path`` (a folder without ``mode``) and the descriptor through which it is locked."""
     while True:
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         if mode is None:
             part.mkdir()
-            descriptor = os.open(part, os.O_RDONLY) if _LOCKS else -1
+            descriptor = os.open(part, os.O_RDONLY) if LOCKS else -1
         else:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         if _lock(descriptor) and part.exists():
@@ -174,9 +146,9 @@ def _new_part(path: Path, mode: int | None) -> tuple[Path, int]:
         os.close(descriptor)  # swept away by another process before it was locked
 
 
-def _sweep(path: Path) -> None:
+def remove_leftovers(path: Path) -> None:
     """Remove the parts of ``path`` that nobody writes any more."""
-    if not _LOCKS:
+    if not LOCKS:
         return
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.part")
     with suppress(OSError):
@@ -195,7 +167,7 @@ def _remove_if_left(part: Path) -> None:
 
 
 @contextmanager
-def _name_errors_after(path: Path) -> Iterator[None]:
+def name_errors_after(path: Path) -> Iterator[None]:
     """Errors name the file that was asked for, not its part."""
     try:
         yield
@@ -203,7 +175,7 @@ def _name_errors_after(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """New names in a folder are on disk, too."""
     if os.name == "posix":
         directory = os.open(folder, os.O_RDONLY)

@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from discreet.errors import InvalidParameter, one_of, real, whole
+from discreet.guarantee_text import GuaranteeText
+from discreet.guarantee_text import lower_text as lower_text
+from discreet.guarantee_text import protected_unit as protected_unit
+from discreet.guarantee_text import upper_text as upper_text
 
 Neighbours = Literal["add-remove", "replace-one"]
 """``add-remove``: one data set has one record more. ``replace-one``: same size, one record differs."""
@@ -49,43 +52,12 @@ def unit_named(value: object) -> Unit:
     return cast(Unit, one_of("unit", value, UNITS))
 
 
-def protected_unit(unit: Unit, group_size: int = 1) -> str:
-    """What is protected, as a noun.
-
-    >>> protected_unit("record"), protected_unit("person", 3)
-    ('record', 'group of 3 people')
-    """
-    if group_size == 1:
-        return unit
-    return f"group of {group_size} {'people' if unit == 'person' else 'records'}"
-
-
 def contributions_apart(neighbours: AnyNeighbours, group_size: int = 1) -> int:
     """How many clipped contributions two neighbouring data sets differ by, at most.
 
     To replace a record is to take one away and to add another.
     """
     return group_size * (2 if neighbours == "replace-one" else 1)
-
-
-def public_records(records: int | None, rows: int, neighbours: Neighbours, table: str = "x") -> int:
-    """The number of records that everybody may know: of the rows of ``table``, or the declared one."""
-    if neighbours == "add-remove":
-        if records is None:
-            requirement = (
-                "must be declared: under add-remove neighbours the number of rows is private. "
-                'Give a public number of records, or use Budget(..., neighbours="replace-one").'
-            )
-            raise InvalidParameter("records", records, requirement)
-        return whole("records", records, at_least=1, at_most=10**12)
-    if rows == 0:
-        raise InvalidParameter(
-            table, "no rows", "must hold at least one record under replace-one neighbours."
-        )
-    if records is not None and whole("records", records, at_least=1) != rows:
-        requirement = "is not the number of rows, which replace-one neighbours make public; leave it out."
-        raise InvalidParameter("records", records, requirement)
-    return rows
 
 
 class Bounds(NamedTuple):
@@ -164,7 +136,7 @@ def of_records(budget: object) -> Budget:
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(GuaranteeText):
     """One proved point of a privacy curve: (epsilon, delta) with all that gives it a meaning.
 
     ``epsilon.upper`` is the guarantee. ``epsilon.lower`` shows how much of it is slack of the computation:
@@ -202,38 +174,10 @@ class Guarantee:
         factor = 1 + Fraction(math.exp(min(self.epsilon.upper, 700.0)) * (1 + 1e-15))
         return replace(self, delta=round_up(Fraction(self.delta) + factor * Fraction(distance)))
 
-    def __str__(self) -> str:
-        """In words; epsilon and delta are rounded up."""
-        unit = protected_unit(self.unit, self.group_size)
-        unit = f"one {unit}" if self.group_size == 1 else f"a {unit}"
-        unit += " (all of their rows)" if self.unit == "person" else ""
-        return (
-            f"({upper_text(self.epsilon.upper)}, {upper_text(self.delta)})-differentially private for {unit}, "
-            f"{self.neighbours} neighbours, against an observer who {self.observer}"
-        )
-
 
 def without_usual_unit(data: dict[str, Any]) -> dict[str, Any]:
     """Plain data without the unit if that is a record: digests and files are what they were before people were."""
     return {key: value for key, value in data.items() if key != "unit" or value != "record"}
-
-
-def upper_text(value: float, digits: int = 4) -> str:
-    """``value`` in so many significant digits, never below it; numbers of fewer digits stay as typed.
-
-    >>> upper_text(0.94681), upper_text(1e-5), upper_text(12345.1)
-    ('0.9469', '1e-05', '12350')
-    """
-    return _text(value, Context(digits, ROUND_CEILING))
-
-
-def lower_text(value: float, digits: int = 4) -> str:
-    """``value`` in so many significant digits, never above it."""
-    return _text(value, Context(digits, ROUND_FLOOR))
-
-
-def _text(value: float, context: Context) -> str:
-    return f"{float(context.create_decimal(repr(float(value)))):g}"
 
 
 def round_up(exact: Fraction) -> float:
@@ -245,7 +189,7 @@ def round_up(exact: Fraction) -> float:
     return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
 
 
-# ---- a guarantee of which only (epsilon, delta) is known ----
+# A guarantee of which only (epsilon, delta) is known.
 #
 # The classical theorems speak of such pairs. They hold for whatever neighbours the pair was proved for; where that
 # matters, the function asks. Sums and products are rounded up, so a pair never promises too much.

@@ -344,7 +344,7 @@ class PrivateSearch:
             if any(isinstance(part, BLACK_BOXES) for event in self._events() for part, _ in event.parts()):
                 till.refuse_other_neighbours()
             event = self.event(delta, till.ledger.rule.budget.neighbours)
-            return pay_at_once(till, StepNoise.of_choice(event), None, stream, name=name)
+            return pay_at_once(till, StepNoise.of_choice(event, "random search"), None, stream, name=name)
 
     def _events(self) -> tuple[Event, ...]:
         return self.trial if isinstance(self.trial, tuple) else (self.trial,)

@@ -12,12 +12,13 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from discreet.accounting import allocation
-from discreet.accounting.allocation import AllocationLaw, DiscreteLaw, Enclosure, allocation_law
+from discreet.accounting.allocation import AllocationLaw, Enclosure, allocation_law
+from discreet.accounting.pairs import DiscretePair
 from discreet.errors import UnsupportedEvent
 from support.refusals import accepted_nonsense
 
 
-def delta(law: DiscreteLaw, ratio: float) -> float:
+def delta(law: DiscretePair, ratio: float) -> float:
     """The hockey-stick divergence H_a at a = ``ratio``."""
     return float(np.maximum(law.p - ratio * law.q, 0).sum()) + law.p_infinite
 

@@ -18,7 +18,7 @@ from discreet import (
     account,
     calibrate,
 )
-from discreet.accounting.gaussian import analytic_gaussian_noise
+from discreet.accounting.noise_formulas import analytic_gaussian_noise
 
 # Reference noise: contour integral, three settings agreeing to 1e-8.
 POISSON = [

@@ -27,9 +27,10 @@ from discreet import (
     account,
     calibrate,
 )
+from discreet.accounting.attained import attained, chance_kept
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.divergences import log_stopping_chance
-from discreet.accounting.dominating import Quality, Relation, _chance_kept, attained, dominating
+from discreet.accounting.dominating import Quality, Relation, dominating
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import Labelled, Reversed
 from discreet.accounting.sampled_pairs import FixedSize, ZeroedFixedSize, with_replacement
@@ -135,7 +136,7 @@ def test_several_batches_of_fixed_size_by_adding_up_two(neighbours):
     The cells have their middle at multiples of 0.01, so that the atom at zero is where it belongs.
     """
     event = FixedSizeSampled(20, 100, Gaussian(1.2))
-    halves = FixedSize(with_replacement(1.2, 1, 100)[0].base, 0.2)
+    halves = FixedSize(with_replacement(1.2, 1, 100).base, 0.2)
     pair = halves if neighbours == "replace-one" else ZeroedFixedSize(1.2, 0.2)
     two = account(event * 2, neighbours)
     grid = np.concatenate([[-np.inf], np.arange(-600.5, 1200) / 100, [np.inf]])
@@ -157,7 +158,7 @@ def test_several_batches_of_fixed_size_by_adding_up_two(neighbours):
 def test_many_draws_of_few_records():
     """Weights are those of a law with larger tails than the binomial one, whatever the sizes."""
     for size, records in ((5000, 500), (100, 3), (40, 10**6), (2, 2)):
-        pair, _ = with_replacement(100.0, size, records)
+        pair = with_replacement(100.0, size, records)
         base = pair.base if isinstance(pair, FixedSize) else pair
         assert isinstance(base, Labelled)
         assert sum(base.weights) == pytest.approx(1.0, abs=1e-12)
@@ -396,7 +397,7 @@ def test_the_chance_to_be_kept_in_a_batch_with_a_limit(rate, limit, records):
     others = np.arange(records)
     chances = binom.pmf(others, records - 1, rate)
     exact = rate * float((chances * np.minimum(1.0, limit / (others + 1))).sum())
-    assert exact * (1 - 1e-5) <= _chance_kept(event) <= exact
+    assert exact * (1 - 1e-5) <= chance_kept(event) <= exact
     for epsilon in (0.1, 1.0):
         lower, upper = account(event).delta_bounds(epsilon)
         twin = account(PoissonSampled(exact, Gaussian(0.5 if rate == 1 else 1.0))).delta_bounds(epsilon)

@@ -9,15 +9,13 @@ from scipy.special import ndtri
 
 from discreet.accounting.gaussian import (
     ALLOWANCE,
-    analytic_gaussian_noise,
-    classic_gaussian_noise,
     gaussian_delta,
     gaussian_delta_bounds,
     gaussian_epsilon,
     gaussian_epsilon_bounds,
     gaussian_mu,
-    gaussian_power,
 )
+from discreet.accounting.noise_formulas import analytic_gaussian_noise, classic_gaussian_noise, gaussian_power
 from discreet.errors import InvalidParameter
 from support.refusals import accepted_nonsense, lenient
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.accounting.gaussian import laplace_noise
+from discreet.accounting.noise_formulas import laplace_noise
 from discreet.accounting.power import power_bound
 from support.laplace_curve import laplace_delta, laplace_power
 from support.refusals import accepted_nonsense

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.accounting.gaussian import gaussian_delta, gaussian_mu, gaussian_power
+from discreet.accounting.gaussian import gaussian_delta, gaussian_mu
+from discreet.accounting.noise_formulas import gaussian_power
 from discreet.accounting.power import advantage_bound, miss_rate_bound, power_bound
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.lecture.amplification import sampled_miss_rate_bound

@@ -1,6 +1,8 @@
 """Searches, estimates and lower bounds may return anything: no certified upper bound falls below the truth."""
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,14 +20,29 @@ from discreet import (
     account,
     calibrate,
 )
-from discreet.accounting import building, calibration, certify, curve, grids, search
+from discreet.accounting import building, calibration, certify, curve, gaussian, grids, pair_ranges, search
 from discreet.accounting.building import Block, Design, Window, build
+from discreet.accounting.certify import mixtures
 from discreet.accounting.curve_views import CurveViews
+from discreet.accounting.direct import Direct
+from discreet.accounting.dominating import Quality, Relation, dominating
+from discreet.accounting.label_grids import LabelGrid
 from discreet.accounting.lattice import mass_outside
+from discreet.accounting.optimistic import delta_lower
 from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.steering import Aim, Scout
+from discreet.accounting.truncated import truncated_costs
 from discreet.accounting.truncation_search import Truncation
 from discreet.certificate import verification
+from discreet.events import (
+    BoundedRange,
+    DiscreteLaplace,
+    FixedSizeSampled,
+    RandomlyAllocated,
+    SampledWithReplacement,
+    TruncatedPoissonSampled,
+    ZeroConcentratedDP,
+)
 from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
 
 EVENTS = {
@@ -113,6 +130,163 @@ def test_a_search_that_returns_garbage(monkeypatch, name, value):
     monkeypatch.setattr(search.Search, "epsilon", lambda *_: value)
     monkeypatch.setattr(search.Search, "estimate_epsilon", lambda *_: value)
     still_sound(name)
+
+
+RANGED = {
+    "GaussianRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "SampledRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "ReversedRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "LaplaceRange": (Laplace(3.0) * 20 + Gaussian(9.0), "add-remove"),
+    "BoundedLossRange": (BoundedRange(0.3) * 12 + ZeroConcentratedDP(0.001), "add-remove"),
+    "DiscreteRange": (DiscreteLaplace(4.0, 2) * 10 + ZeroConcentratedDP(0.001), "add-remove"),
+    "MixtureRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "replace-one"),
+    "LabelledRange": (SampledWithReplacement(20, 1000, 2.0) * 30, "replace-one"),
+    "HalvesRange": (FixedSizeSampled(20, 1000, Gaussian(2.0)), "replace-one"),
+    "OppositeRange": (FixedSizeSampled(20, 1000, Gaussian(2.0)) * 30, "zero-out"),
+}
+ORDER, PLACE = 12.0, 0.4
+
+
+def lower_bounds(event, neighbours):
+    """Lower bounds of epsilon and delta."""
+    made = account(event, neighbours)
+    return made.epsilon_bounds(DELTA).lower, made.delta_bounds(0.3).lower
+
+
+@pytest.mark.parametrize("name", RANGED)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_ranges_of_pairs_that_are_garbage(monkeypatch, name, value):
+    """Ranges and boundaries of a privacy loss steer the search; the limits of a loss are no part of them."""
+    event, neighbours = RANGED[name]
+    epsilon, delta = lower_bounds(event, neighbours)
+    ranges = getattr(pair_ranges, name)
+    boundaries = np.sort(np.append(np.linspace(-1.0, 1.0, 30), value))
+    for method, twins in {
+        "p_range": [lambda *_: (value, value), lambda *_: (-value, value)],
+        "q_range": [lambda *_: (value, -value)],
+        "outcome_range": [lambda *_: (-value, value), lambda *_: (value, value)],
+        "nodes": [lambda *_: np.full(5, value), lambda *_: boundaries, lambda *_: np.array([value])],
+        "atoms": [property(lambda _: (-value, value))],
+        "common_pairs": [lambda self, _: [(self.pairs[0], value)], lambda *_: []],
+    }.items():
+        for twin in twins if method in dir(ranges) else []:
+            monkeypatch.setattr(ranges, method, twin)
+            made = account(event, neighbours)
+            for ask, at, truth in ((made.epsilon, DELTA, epsilon), (made.delta, 0.3, delta)):
+                try:
+                    found = ask(at)
+                except REFUSALS:
+                    continue
+                assert found >= truth * (1 - 1e-9), (method, at)
+            monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, neighbours) in RANGED.items() if neighbours != "zero-out"]
+)
+def test_boundaries_that_are_garbage_lower_no_truncated_cost(monkeypatch, name):
+    """Truncated divergences for any boundaries are upper bounds: compared with those of a fine grid."""
+    event, neighbours = RANGED[name]
+    event = next(part for part, _ in event.parts())
+    right = truncated_costs(event, ORDER, PLACE, neighbours)
+    for value in GARBAGE:
+        boundaries = np.sort(np.append(np.linspace(-1.0, 1.0, 30), value))
+        for twin in (np.full(5, value), boundaries, np.array([value]), np.linspace(0.39, 0.41, 10**5)):
+            monkeypatch.setattr(getattr(pair_ranges, name), "nodes", lambda *_, twin=twin: twin)
+            try:
+                costs = truncated_costs(event, ORDER, PLACE, neighbours)
+            except REFUSALS:
+                continue
+            finally:
+                monkeypatch.undo()
+            for direction, (divergence, mass) in costs.items():
+                assert divergence >= right[direction].divergence * (
+                    1 - 1e-4
+                )  # those of a fine grid are no truth
+                assert mass >= right[direction].mass * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_roots_of_the_gaussian_curve_that_are_garbage(monkeypatch, value):
+    """Both ends of an epsilon are checked against the curve, and so is a mu."""
+    monkeypatch.setattr(gaussian, "root_of", lambda *_: value)
+    for mu in (0.05, 1.0, 40.0):
+        try:
+            found = gaussian.gaussian_epsilon_bounds(DELTA, mu)
+        except REFUSALS:
+            continue
+        assert gaussian.gaussian_delta_bounds(found.upper, mu).lower <= DELTA * (1 + 1e-9)
+        assert gaussian.gaussian_delta_bounds(found.lower, mu).upper >= DELTA * (1 - 1e-9) or found.lower == 0
+    try:
+        mu = gaussian.gaussian_mu(EPSILON, DELTA)
+    except REFUSALS:
+        return
+    assert gaussian.gaussian_delta_bounds(EPSILON, mu).lower <= DELTA * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_pairs_of_data_sets_that_are_garbage_change_no_upper_bound(monkeypatch, value):
+    """Bounds from below have pairs of their own."""
+    for event, neighbours in (
+        (SampledWithReplacement(20, 1000, 2.0) * 30, "replace-one"),
+        (TruncatedPoissonSampled(0.01, 30, 2000, 1.2) * 30, "add-remove"),
+        (RandomlyAllocated(10, Gaussian(0.05)) * 3, "add-remove"),
+    ):
+        right = account(event, neighbours).epsilon(DELTA), account(event, neighbours).delta(EPSILON)
+        garbage = dominating(Gaussian(1.0), Relation(neighbours, 1))
+        monkeypatch.setattr(curve, "attained", lambda *_, garbage=garbage: replace(garbage, mu=value))
+        with suppress(*REFUSALS):
+            made = account(event, neighbours)
+            assert (made.epsilon(DELTA), made.delta(EPSILON)) == right
+        monkeypatch.undo()
+
+
+LABELS = {
+    "none": lambda low, high: (np.zeros(0, int), np.zeros(0, int)),
+    "one": lambda low, high: (np.zeros(1, int), np.zeros(1, int)),
+    "too few": lambda low, high: (np.full(9, -8), np.arange(-4, 5)),
+    "no top": lambda low, high: (np.full(42, 0), np.arange(-41, 1)),
+    "gaps": lambda low, high: (np.full(41, 0), 3 * np.arange(-20, 21)),
+    "two spacings": lambda low, high: (np.array([5, 0, 0, 0, 5]), np.array([-2, -1, 0, 7, 2])),
+    "falling": lambda low, high: (np.full(41, 1), np.arange(20, -21, -1)),
+    "twice": lambda low, high: (np.full(42, 1), np.repeat(np.arange(-10, 11), 2)),
+    "far apart": lambda low, high: (np.full(2, 40), np.array([-1, 1])),
+    "many": lambda low, high: (np.full(2, -40), np.array([-(2**60), 2**60])),
+}
+REACHES = [0, 1, -5, 3, 2000, 3.7, math.nan]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    "event",
+    [PoissonSampled(1e-3, Gaussian(0.8)) * 37 + Gaussian(4.0), PoissonSampled(0.01, Gaussian(0.3)) * 2],
+    ids=["many", "few"],
+)
+def test_labels_that_are_garbage(monkeypatch, neighbours, event):
+    """Sums in positive arithmetic are upper bounds for every centre, all labels and every rule which are kept."""
+    laws = dominating(event, Relation(neighbours, 1)).laws_of("remove", Quality(1e-12, 1e-2))
+
+    def curve_of_sums():
+        return Direct(mixtures(laws), 1e-9, 1 / 16)
+
+    asked = np.array([0.0, 0.3, 1.0, 3.0, 8.0])
+    truth = [delta_lower(curve_of_sums(), epsilon)[0] for epsilon in asked]
+    assert truth[2] > 1e-9
+    twins = [("mean", property(lambda _, value=value: value, lambda *_: None)) for value in GARBAGE]
+    twins += [("single", lambda _, *ends, labels=labels: labels(*ends)) for labels in LABELS.values()]
+    twins += [("reach", lambda *_, reach=reach: lambda exponent: reach) for reach in REACHES]
+    twins += [("widest", lambda *_, reach=reach: lambda exponent: reach) for reach in REACHES]
+    answered = 0
+    for name, twin in twins:
+        monkeypatch.setattr(LabelGrid, name, twin, raising=False)
+        with suppress(*REFUSALS), np.errstate(all="ignore"):
+            made = curve_of_sums()
+            assert all(made.delta_upper(a)[0] >= b * (1 - 1e-9) for a, b in zip(asked, truth, strict=True)), (
+                name
+            )
+            answered += 1
+        monkeypatch.undo()
+    assert answered > 8
 
 
 @pytest.mark.parametrize("vertices", [[3, 2, 1], [0, 0, 1], [0, 5, 3, 9], [0, 2**62], [-(2**62), 2**62]])

@@ -27,8 +27,8 @@ from discreet.linear import (
 )
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import PowerCells, RawColumns
-from discreet.linear.glm.spending import Spending
 from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
+from discreet.trusted.spending import Spending
 
 FEW = {"pairs": 5, "draws": 2000}
 
@@ -107,7 +107,7 @@ def test_people_are_the_canaries_where_they_are_the_unit(monkeypatch):
 
     names = ("sensitivity", "sensitivity, of the weights")
     assert findings() == dict.fromkeys(names, True)
-    monkeypatch.setattr(People, "weights", lambda people, least, own=None: np.ones(len(people.codes)))
+    monkeypatch.setattr(People, "_weights", lambda people, least, own=None: np.ones(len(people._codes)))
     assert findings() == {names[0]: True, names[1]: False}
 
 
@@ -166,9 +166,9 @@ def test_the_attack_on_people_reaches_beyond_the_claim_if_weights_are_not_capped
     estimator = Estimator.of(model.certificate_)
     claimed = estimator.group * gaussian_mu(1.0, 1e-6)
     assert 0.7 < strength_of(estimator) / claimed <= 1 + 1e-9
-    monkeypatch.setattr(People, "weights", lambda people, least, own=None: np.ones(len(people.codes)))
+    monkeypatch.setattr(People, "_weights", lambda people, least, own=None: np.ones(len(people._codes)))
     assert strength_of(estimator) / claimed <= 1 + 1e-9  # the store leaves out such people
-    monkeypatch.setattr(People, "limit", lambda people, weights: weights)
+    monkeypatch.setattr(People, "_limit", lambda people, weights: weights)
     assert strength_of(estimator) / claimed > 1.2
 
 
@@ -184,10 +184,10 @@ def test_the_likelihood_is_that_of_the_noise():
 def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch):
     """The broken twin: a quarter of the noise that is paid for, which every guess finds."""
     estimator = Estimator.of(discreet.load(folder).certificate_)
-    release = Spending.release
+    release = Spending._add_noise
     monkeypatch.setattr(
         Spending,
-        "release",
+        "_add_noise",
         lambda self, total, event: release(self, total, Gaussian(event.noise_multiplier / 4)),
     )
     with warnings.catch_warnings():

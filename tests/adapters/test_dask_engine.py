@@ -31,7 +31,7 @@ from discreet.linear import (  # noqa: E402
     Schema,
     tables,
 )
-from discreet.linear.roll_call import Roll, Tally  # noqa: E402
+from discreet.linear.partition_results import PartitionResults, PartitionSums  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, l
 
 def count_again(self, answer):
     """The broken twin: what is answered again is added again, as by an accumulator."""
-    Roll.add(self, answer)
+    PartitionResults.add(self, answer)
     self.accumulated = getattr(self, "accumulated", 0) + answer.counts
 
 
@@ -134,8 +134,8 @@ def test_answers_that_come_twice_count_once(client, partitions, local, monkeypat
 
     monkeypatch.setattr(Rounds, "_collect", collect)
     if broken:
-        monkeypatch.setattr(Tally, "add", count_again)
-        monkeypatch.setattr(Tally, "total", lambda self: self.accumulated)
+        monkeypatch.setattr(PartitionSums, "add", count_again)
+        monkeypatch.setattr(PartitionSums, "total", lambda self: self.accumulated)
     found = model().fit(partitions, y="label", engine=DaskEngine(client))
     assert np.array_equal(found.coef_, local.coef_) != broken
 

@@ -17,12 +17,13 @@ from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf  # noqa: E402
-from discreet.linear.gate.partitioned_rows import Asked, Packed, Question  # noqa: E402
+from discreet.linear.gate.partitioned_rows import Asked, Question  # noqa: E402
 from discreet.linear.gate.private_table import TargetRows  # noqa: E402
-from discreet.linear.homes import Share  # noqa: E402
 from discreet.linear.losses import Logistic  # noqa: E402
+from discreet.linear.packed_questions import Packed  # noqa: E402
 from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
-from discreet.linear.roll_call import Answer  # noqa: E402
+from discreet.linear.partition_results import Answer  # noqa: E402
+from discreet.linear.user_routing import Share  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 

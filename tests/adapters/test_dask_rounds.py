@@ -8,7 +8,7 @@ import pytest
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
-from discreet.linear.roll_call import Answer, Tally
+from discreet.linear.partition_results import Answer, PartitionSums
 
 PLACES = 7
 LIKE = BoundedSum(np.zeros(1, np.int64), 1.0, grid=1.0)
@@ -50,7 +50,7 @@ def round_of(rounds, release):
     def contribution(place, since):
         return Answer("sum", place, release, np.array([2**place]), 1.0, 1.0)
 
-    tally = Tally(release, PLACES, LIKE, [10**9] * PLACES)
+    tally = PartitionSums(release, PLACES, LIKE, [10**9] * PLACES)
     rounds.ask(lambda place, since: (contribution, place, since), tally)
     return int(tally.total()[0])
 

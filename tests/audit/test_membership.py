@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from discreet.accounting.curve import account
-from discreet.accounting.gaussian import gaussian_power
+from discreet.accounting.noise_formulas import gaussian_power
 from discreet.audit.membership import membership
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-import discreet.certificate.verification as verification
+import discreet.certificate.second_opinion as second_opinion
 from discreet import Bounds, Budget, Composition, Gaussian, Laplace, Ledger, account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate import Arithmetic, Certificate, CertificateRejected, new_signing_key, public_key_of
@@ -196,7 +196,7 @@ def test_a_broken_first_accountant_is_caught_by_the_second(certificate, monkeypa
             return Bounds(*(4 * bound for bound in self.curve.epsilon_bounds(delta)))
 
     certificate.verify()
-    monkeypatch.setattr(verification, "account", lambda *arguments: Fourfold(account(*arguments)))
+    monkeypatch.setattr(second_opinion, "account", lambda *arguments: Fourfold(account(*arguments)))
     with pytest.raises(CertificateRejected, match="the second accountant proves"):
         certificate.verify()
 
@@ -481,7 +481,7 @@ def test_pure_privacy(delta):
 
 
 def test_no_pickle_in_the_package():
-    for file in (Path(verification.__file__).parent).glob("*.py"):
+    for file in (Path(second_opinion.__file__).parent).glob("*.py"):
         assert "pickle" not in file.read_text()
 
 

@@ -539,10 +539,10 @@ def test_ctrl_c_while_the_command_line_is_imported():
 
 STOPPED = """
 import os, signal
-from discreet.linear.glm.spending import Stage
+from discreet.trusted.spending import Stage
 whole = Stage.ask
 def ask(stage, rows, query):
-    if stage.name == "gradients" and stage._unused == stage.steps // 2:
+    if stage.name == "gradients" and stage._left[stage.name] == stage.steps // 2:
         os.kill(os.getpid(), signal.SIGINT)
     return whole(stage, rows, query)
 Stage.ask = ask
@@ -586,7 +586,7 @@ def test_ctrl_c_while_the_model_is_written_waits(place, tmp_path, monkeypatch):
 
 
 def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
-    from discreet.linear.glm.spending import Spending
+    from discreet.trusted.spending import Spending
 
     budget = Budget(1.0, 1e-6)
     with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-6))) as ledger:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import discreet
 from discreet import Budget, Certificate, Gaussian, Ledger
 from discreet.certificate import Arithmetic, new_signing_key, public_key_of
-from discreet.certificate.certificate import CHOSEN
+from discreet.certificate.certificate_views import CHOSEN
 from discreet.certificate.verification import file_digest
 from discreet.cli import main
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable

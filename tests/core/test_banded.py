@@ -12,10 +12,9 @@ from discreet.core.banded import (
     BlockAllocationSampler,
     CyclicPoissonSampler,
     coefficients,
-    error_of_iterates,
-    gain_of_noise,
     length_of_column,
 )
+from discreet.core.banded_error import error_of_iterates, gain_of_noise
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import AllocationSampler
 from discreet.errors import InvalidParameter

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock, clip_rows, scale_factors
+from discreet.core.clipping import (
+    AdaptiveClip,
+    ClipRule,
+    Flat,
+    Normalised,
+    PerBlock,
+    clip_rows,
+    scale_factors,
+)
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 
@@ -362,3 +370,35 @@ def test_no_row_raises_what_numpy_was_told_to_raise(odd, dtype):
         assert all(map(np.array_equal, found, everything(clip_norm)))
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):  # the broken twin: numpy itself
         np.float64(1e-300) / np.float64(1e300)
+
+
+class Wanting(ClipRule):
+    """A rule that wants whatever it was given."""
+
+    def __init__(self, clip_norm, factors):
+        self.clip_norm, self._factors = clip_norm, factors
+
+    def wanted(self, norms):
+        return self._factors
+
+
+@given(
+    st.floats(1e-50, 1e50),
+    st.lists(st.tuples(st.floats(0.0, allow_infinity=True), st.floats(0.0, 1e300)), min_size=1, max_size=8),
+)
+def test_no_rule_of_a_users_own_lets_a_record_add_more(clip_norm, cases):
+    """The oracle are exact fractions: factor times norm times its error is at most the clip norm."""
+    norms, wanted = (np.array(part) for part in zip(*cases, strict=True))
+    factors = Wanting(clip_norm, wanted).factors(norms, error=1e-6)
+    for norm, factor in zip(norms, factors, strict=True):
+        if np.isfinite(norm):
+            assert Fraction(factor) * Fraction(norm) * (1 + Fraction(1e-6)) <= Fraction(clip_norm)
+        else:
+            assert factor == 0
+    assert (factors <= wanted).all()
+
+
+@pytest.mark.parametrize("factors", [[1.0], [1.0, 1.0, 1.0], [-1.0, 1.0], [math.nan, 1.0], [math.inf, 1.0]])
+def test_a_rule_that_wants_no_factors_is_refused(factors):
+    with pytest.raises(InvalidParameter, match="one factor for each norm"):
+        Wanting(1.0, factors).factors([0.5, 2.0])

@@ -31,8 +31,8 @@ def test_one_person_however_the_id_is_written():
     assert set(codes[: len(SEVEN)]) == {0}
     assert codes[len(SEVEN) :].tolist() == [1, 2, 3] + [NOBODY] * len(NOBODIES)
     people = People.of(column)
-    assert people.rows.tolist() == [len(SEVEN), 1, 1, 1]
-    assert people.weights(1)[codes == 0].sum() <= 1
+    assert people._rows.tolist() == [len(SEVEN), 1, 1, 1]
+    assert people._weights(1)[codes == 0].sum() <= 1
     frame = pd.DataFrame({"who": column})
     ids = unit_ids(frame, "who", len(frame))
     weights = person_weights(ids)
@@ -68,7 +68,7 @@ def test_columns_of_every_type(column):
     frame = pd.DataFrame({"who": column})
     ids = unit_ids(frame, "who", 3)
     assert ids[0] == ids[1] != ids[2]
-    codes = People.of(frame["who"].to_numpy()).codes
+    codes = People.of(frame["who"].to_numpy())._codes
     assert codes[0] == codes[1] == 0
     assert codes[2] == (1 if frame["who"].notna().all() else NOBODY)
     assert (ids[2] is None) == (codes[2] == NOBODY)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logsumexp
 
-from discreet.core.noise import add_noise, distance_to_continuous, grid_for, hardened_sum, noise_steps
+from discreet.core.noise import (
+    MOST_ROWS,
+    add_noise,
+    distance_to_continuous,
+    grid_for,
+    hardened_sum,
+    noise_steps,
+    sum_grid,
+)
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace
@@ -244,3 +252,12 @@ def test_no_row_raises_what_numpy_was_told_to_raise():
     with np.errstate(all="raise"):
         assert hardened_sum(rows, 1.0, 4.0 * GRID).value.tolist() == [0, int(0.25 / (4.0 * GRID))]
         assert hardened_sum(rows, 1e90, 2.0**280).value.tolist() == [0, 0]
+
+
+@given(st.floats(1e-100, 1e100))
+def test_the_grid_of_sums_that_become_floats(clip_norm):
+    """A power of two that divides the clip norm into 2**29 to 2**30 steps, so that all sums are int64."""
+    grid = sum_grid(clip_norm)
+    assert math.frexp(grid)[0] == 0.5
+    assert 2**29 <= Fraction(clip_norm) / Fraction(grid) < 2**30
+    assert MOST_ROWS * 2**30 < 2**63

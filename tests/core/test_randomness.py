@@ -82,10 +82,10 @@ def test_integers_reach_both_ends_of_int64():
     assert draws.max() > 2**63 - 2**52
 
 
-def test_fill_and_scale():
-    out = np.empty((300, 1001), np.float32)
-    assert RandomStream(unsafe_seed=6).fill_normal(out, 2.5) is out
-    assert np.allclose(out, 2.5 * RandomStream(unsafe_seed=6).normal(out.shape, np.float32), rtol=1e-6)
+def test_blocks_are_scaled():
+    out = np.empty(300_001, np.float32)
+    RandomStream(unsafe_seed=6).each_block("normal", out.size, 2.5, out.dtype, out.__setitem__)
+    assert np.allclose(out, 2.5 * RandomStream(unsafe_seed=6).normal(out.size, np.float32), rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(), 0, 1, 2, 3, (0, 4), (3, 5, 7), (1, 1)])
@@ -274,11 +274,9 @@ NAN = float("nan")
         (lambda s: s.normal((2, NAN)), "shape"),
         (lambda s: s.normal(2, np.float16), "dtype"),
         (lambda s: s.normal(2, np.int64), "dtype"),
-        (lambda s: s.fill_normal(np.empty(3, np.float16)), "dtype"),
-        (lambda s: s.fill_normal(np.empty(3), NAN), "scale"),
-        (lambda s: s.fill_normal(np.empty(3), -1.0), "scale"),
-        (lambda s: s.fill_normal(np.empty((4, 4)).T[::2]), "out"),
-        (lambda s: s.fill_normal([1.0]), "out"),
+        (lambda s: s.each_block("normal", 3, 1.0, np.float16, print), "dtype"),
+        (lambda s: s.each_block("normal", 3, NAN, np.float64, print), "scale"),
+        (lambda s: s.each_block("laplace", 3, -1.0, np.float64, print), "scale"),
         (lambda s: s.each_block("cauchy", 3, 1.0, np.float32, print), "law"),
         (lambda s: s.bytes(-1), "shape"),
         (lambda s: s.integers(0), "bound"),

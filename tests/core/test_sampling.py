@@ -22,7 +22,7 @@ from discreet.core.sampling import (
     _gaps,
     cap_tail,
 )
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import (
     ApproximateDP,
     FixedSizeSampled,
@@ -557,3 +557,11 @@ def test_a_cap_leaves_room_for_a_whole_group():
     assert ten > 10 * one
     event = PoissonSampler(60_000, 256 / 60_000, max_batch=340).event(Gaussian(1.0), group_size=10)
     assert any(getattr(part, "delta", 0) == ten for part, _ in event.parts())
+
+
+@pytest.mark.parametrize("rows", [0, 99, 101, "100"])
+def test_fixed_size_batches_need_as_many_rows_as_were_declared(rows):
+    sampler = FixedSizeSampler(100, 10)
+    with pytest.raises(PlanViolation, match="declares 100 records"):
+        sampler.batches(1, rows=rows)
+    assert len(next(sampler.batches(1, seeded(), rows=100))) == 10

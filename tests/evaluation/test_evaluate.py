@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
-from discreet.evaluation import answers, evaluate
+from discreet.evaluation import answers, evaluate, question
 from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Tally
@@ -298,7 +298,7 @@ TASKS = (
 def total_of(task, y, answers, norm, persons=None):
     """The sum of all records, in units of the most that one may add."""
     rows, grid = PrivateRows(np.column_stack([y, answers]), "add-remove", persons), 2.0**-30
-    return rows.total(Tally(task).query(norm), grid) * grid
+    return rows._total(Tally(task).query(norm), grid) * grid
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{type(task).__name__} {len(task.labels)}")
@@ -471,6 +471,29 @@ def test_a_model_that_mixes_real_records_only_is_refused_before_anything_is_paid
     assert any("(1 - p)^8" in check for check in sound.certificate.checks)
     monkeypatch.setattr(answers, "COMPARED", 0)  # the broken twin
     evaluate(mixes_on_real_rows_only, x, y, classes=(0, 1), epsilon=1.0)
+
+
+def test_code_that_asks_a_model_is_believed_no_more_than_the_model(monkeypatch):
+    """A hostile twin of ``how_to_ask``, also for a model of this library: its answers are compared all the same."""
+    x, y, _ = people(200)
+    model = PrivateLogisticRegression(1.0, bounds=(0, 1), unsafe_seed=1).fit(x, y)
+    found = evaluate(model, x, y, epsilon=1.0)
+    assert not any("(1 - p)^8" in check for check in found.certificate.checks)
+    for hostile, refusal in [
+        (lambda rows: np.full((len(rows), 2), rows.mean()), "alone than among the others"),
+        (lambda rows: np.full((len(rows), 3), 0.5), "must answer with 2"),
+    ]:
+        monkeypatch.setattr(question, "how_to_ask", lambda *_, ask=hostile: (ask, 2))
+        with pytest.raises(InvalidParameter, match=refusal):
+            evaluate(model, x, y, epsilon=1.0)
+
+    def quoting(rows):
+        raise InvalidParameter("secret", rows.tolist(), "of a record")
+
+    monkeypatch.setattr(question, "how_to_ask", lambda *_: (quoting, 2))
+    assert (
+        evaluate(model, x, y, epsilon=1.0)["records"].value < 50
+    )  # nobody could be scored, and nothing is quoted
 
 
 def test_a_network_in_training_mode_is_refused():

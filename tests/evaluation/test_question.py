@@ -8,6 +8,7 @@ from discreet import Budget, Ledger
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.evaluation import evaluate
 from discreet.evaluation.declared_task import task_for
+from discreet.evaluation.evaluate import without_secrets
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.tally import Tally
 from discreet.ledger import GaussianFilter
@@ -158,7 +159,7 @@ def test_what_is_not_in_the_files_is_refused(tmp_path, model):
 def test_workers_get_no_ledger_and_no_seed(model):
     with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
         mine = PrivateLogisticRegression(1.0, ledger=ledger, unsafe_seed=3)
-        sent = Question(mine, None, None, None, None).for_workers().model
+        sent = without_secrets(Question(mine, None, None, None, None)).model
     assert (sent.ledger, sent.unsafe_seed, sent.ledger_key) == (None, None, None)
     assert mine.ledger is ledger
-    assert Question(len, None, None, None, None).for_workers().model is len
+    assert without_secrets(Question(len, None, None, None, None)).model is len

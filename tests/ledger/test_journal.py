@@ -214,14 +214,13 @@ def test_leases_are_whole_numbers(ledger, lease):
 # ---- reading ----
 
 
-def read(entries, habitual):
-    """What a book says of these entries, all at once or each parsed on its own; None if it refuses."""
+def read(entries, at_once):
+    """What a book says of these entries, all at once or one by one; None if it refuses."""
     book = Book()
     try:
-        if habitual:
+        if at_once:
             book.follow(entries)
-        for entry in () if habitual else entries:
-            book._habit = None
+        for entry in () if at_once else entries:
             book.follow([entry])
     except LedgerCorrupted:
         return None
@@ -229,8 +228,8 @@ def read(entries, habitual):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_reading_by_habit_is_reading(seed):
-    """Random runs, leases, commits and resumes, then random alterations: comparing comes to the same as parsing."""
+def test_reading_at_once_is_reading_one_by_one_and_alterations_are_noticed(seed):
+    """Random runs, leases, commits and resumes, then random alterations."""
     draw, event = random.Random(seed), STEP * 400 + Gaussian(100.0) * 50
     with Ledger.in_memory(FixedPlan(event * 2, Budget(9.0, 1e-5))) as ledger:
         for _ in range(60):
@@ -243,8 +242,8 @@ def test_reading_by_habit_is_reading(seed):
                     if way == 1:
                         run.commit(last)
         entries = ledger.entries()
-    assert read(entries, habitual=True) == read(entries, habitual=False)
-    assert read(entries, habitual=True) is not None
+    assert read(entries, at_once=True) == read(entries, at_once=False)
+    assert read(entries, at_once=True) is not None
     refused = 0
     for _ in range(40):
         altered = list(entries)
@@ -252,8 +251,8 @@ def test_reading_by_habit_is_reading(seed):
         altered[place] = re.sub(
             r"\d+", lambda number: str(int(number[0]) + draw.choice([-1, 0, 1])), altered[place]
         )
-        found = read(altered, habitual=True)
-        assert found == read(altered, habitual=False)
+        found = read(altered, at_once=True)
+        assert found == read(altered, at_once=False)
         refused += found is None
     assert refused > 20
 

@@ -222,7 +222,10 @@ def test_shapes_that_disagree_are_refused_without_telling_how_many():
     with pytest.raises(ValueError, match="X has 3 features, but PrivateLogisticRegression is expecting 2"):
         model.predict(np.zeros((1, 3)))
     with pytest.raises(InvalidParameter, match="one for each of the 2 columns"):
-        PrivateLogisticRegression(bounds=([0] * 3, 1)).fit(x, y)
+        PrivateLogisticRegression(bounds=([0] * 3, 1)).fit(np.array(x), y)
+    assert PrivateLogisticRegression(bounds=([0] * 3, 1)).fit(x, y).n_features_in_ == 3  # a list has no shape
+    with pytest.raises(InvalidParameter, match="no row of 2 cells"):
+        model.predict([[1, 2, 3]])
     with pytest.raises(InvalidParameter, match="Expected 2D array"):
         model.fit(np.zeros(5), np.zeros(5))
     with pytest.raises(InvalidParameter, match="1d array"):

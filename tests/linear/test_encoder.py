@@ -12,11 +12,18 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidParameter
+from discreet.core.columns import list_width as most_frequent_width
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.declarations import bounds_of
-from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, scale_to_unit
-from discreet.linear.inputs import codes, number_table, numbers
+from discreet.linear.encoder import (
+    BoundedNumbers,
+    BoundedRows,
+    SchemaEncoding,
+    one_for_each_row,
+    scale_to_unit,
+)
+from discreet.linear.inputs import cells_of, codes, list_width, number_table, numbers
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.schema import Schema
 from discreet.linear.transformers import PublicBounds, SchemaEncoder
@@ -183,8 +190,51 @@ def test_lists_are_not_believed_about_their_type():
     np.testing.assert_array_equal(number_table([[1, 2], ["x", 3]]), [[1, 2], [math.nan, 3]])
     np.testing.assert_array_equal(number_table([[1, 2], [1j, 3]]), [[1, 2], [math.nan, 3]])
     np.testing.assert_array_equal(number_table([[1, 2], [3]], width=2), [[1, 2], [math.nan, math.nan]])
-    np.testing.assert_array_equal(number_table([[1, 2], [3], [4, 5]])[:2], [[1, 2], [math.nan] * 2])
-    np.testing.assert_array_equal(number_table([[1, 2], None, [[3], 4]])[1:], [[math.nan] * 2, [math.nan, 4]])
+    np.testing.assert_array_equal(number_table([[1, 2], [3], [4, 5]], width=2)[:2], [[1, 2], [math.nan] * 2])
+    np.testing.assert_array_equal(
+        number_table([[1, 2], None, [[3], 4]], width=2)[1:], [[math.nan] * 2, [math.nan, 4]]
+    )
+
+
+def test_no_row_of_a_list_decides_how_wide_it_is():
+    """The declared width counts, however many rows have another. Without one, no record moves it to another."""
+    longer = [[1, 2], *[[1, 2, 3]] * 5]
+    assert number_table(longer, width=2).shape == (6, 2)
+    assert np.isnan(number_table(longer, width=2)[1:]).all()
+    assert PublicBounds([0, 0], [1, 1]).fit(longer).n_features_in_ == 2
+    assert PublicBounds(0, 1).fit(longer).n_features_in_ == 3
+    for unclear in ([[1]], [[1, 2], None], [[1, 2], [3]], [[1], [1, 2], [1, 2, 3]], longer[:3]):
+        with pytest.raises(InvalidParameter, match="X='a list': has too few rows of one length"):
+            number_table(unclear)
+
+
+@given(st.lists(st.sampled_from([None, 7, [1], [1, 2], [1, 2, 3]]), max_size=7), st.data())
+def test_neighbouring_lists_have_one_width_or_are_refused(rows, data):
+    """The width of most rows, as it was, is the broken twin: a tie breaks it."""
+
+    def width(rows):
+        try:
+            return {list_width(rows)}
+        except InvalidParameter:
+            return set()
+
+    row = data.draw(st.sampled_from([None, [1], [1, 2], [1, 2, 3]]))
+    place = data.draw(st.integers(0, len(rows)))
+    if rows:
+        for other in ([*rows, row], [*rows[:place], row, *rows[place + 1 :]]):
+            assert len(width(rows) | width(other)) <= 1
+
+
+def test_the_width_of_most_rows_is_decided_by_one_record():
+    """The broken twin of the test above."""
+    assert most_frequent_width([[1, 2], [1, 2, 3]]) == 2
+    assert most_frequent_width([[1, 2], [1, 2, 3], [1, 2, 3]]) == 3
+
+
+@given(st.lists(st.one_of(st.floats(0, 1), st.lists(st.floats(0, 1), max_size=3)), max_size=5))
+def test_a_list_that_is_a_column_has_one_dimension_whatever_its_items_are(items):
+    assert one_for_each_row("y", items, len(items)).shape == (len(items),)
+    assert cells_of([*items, [1.0, 2.0]]).tolist()[-1] is None
 
 
 # ---- the transformers ----

@@ -18,7 +18,7 @@ from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, account
-from discreet.accounting.gaussian import analytic_gaussian_noise
+from discreet.accounting.noise_formulas import analytic_gaussian_noise
 from discreet.certificate import Certificate, CertificateRejected
 from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger
@@ -33,12 +33,12 @@ from discreet.linear.gate.raw import RawColumns
 from discreet.linear.glm import glm
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import Schema
 from discreet.linear.storage import Storage
 from discreet.linear.transformers import PublicBounds
+from discreet.trusted.spending import Spending
 from support.linear_frames import FRAMES
 
 GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0, "arithmetic": "float"}
@@ -409,9 +409,9 @@ def range_sums(x):
     seen = []
 
     class Watched(Spending):
-        def release(self, total, event):
+        def _add_noise(self, total, event):
             seen.append(total)
-            return super().release(total, event)
+            return super()._add_noise(total, event)
 
     spending = Watched(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
     learned_ranges(RawColumns(x), spending, 0.08)

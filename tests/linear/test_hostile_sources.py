@@ -15,13 +15,14 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from discreet import Budget, InvalidParameter, evaluate
+from discreet import Budget, InvalidParameter, PlanViolation, evaluate
 from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.lenient import guarded
+from discreet.linear.out_of_core import store_rows
+from discreet.linear.parquet import ArrowSource, guarded
+from discreet.linear.private_reader import PrivateReader, Target
 from discreet.linear.sources import source_of
-from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import read_table
 from discreet.statistics import private_histogram
@@ -70,7 +71,7 @@ def encoded(table):
     """The rows as a fit sees them."""
     source, columns = source_of(table), SCHEMA.features
     if source is not None:
-        table = spool_rows(source.chunks(columns), columns, Storage())
+        table = store_rows(source.chunks(columns), columns, Storage())
     return SchemaEncoding(SCHEMA).encode(table)
 
 
@@ -469,7 +470,7 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
     from discreet.linear.gate.raw import PowerCells, RawColumns
-    from discreet.linear.glm.spending import Spending
+    from discreet.trusted.spending import Spending
 
     rule = GaussianFilter(Budget(1.0, 1e-6))
     with Ledger.in_memory(rule) as ledger:
@@ -519,3 +520,48 @@ def test_split_keeps_records_with_line_breaks_whole(tmp_path):
     assert sorted([*sides[0]["id"], *sides[1]["id"]]) == list(range(100))
     for side in sides:
         assert side["note"].tolist() == [f"one\n{k}\nthree" for k in side["id"]]
+
+
+# ---- what opens a table is not believed: hostile twins of the functions in discreet.linear.sources ----
+
+
+def hostile(batches):
+    """A source of two columns that ``batches`` yields whatever it likes for."""
+    return ArrowSource("hostile", pa.schema([("a", pa.float64()), ("b", pa.float64())]), batches)
+
+
+def read_hostile(batches):
+    columns = dict.fromkeys("ab", Numeric(0, 9))
+    return PrivateReader(Target(), lambda source, y: columns).read(hostile(batches), "b", None, None)
+
+
+class Ragged:
+    """Says that it has three rows, and has a column of one: numpy would give its cell to all rows."""
+
+    num_rows = 3
+
+    def column(self, name):
+        return pa.array([1.0] if name == "a" else [1.0, 2.0, 3.0])
+
+
+def test_a_source_with_columns_of_different_lengths_is_refused():
+    with pytest.raises(PlanViolation, match="one length"):
+        read_hostile(lambda names: [Ragged()])
+
+
+def test_a_source_that_quotes_a_cell_is_not_quoted():
+    def quoting(names):
+        yield pa.record_batch({"a": [1.0], "b": [2.0]})
+        raise InvalidParameter("cell", "secret", "was found")
+
+    with pytest.raises(InvalidParameter, match="could not be read to its end") as caught:
+        read_hostile(quoting)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_cells_of_another_type_than_the_schema_says_are_converted_one_by_one():
+    cells = pa.record_batch({"a": ["1.5", "secret", None], "b": ["1", "2", "3"]})
+    chunks = list(hostile(lambda names: [cells]).chunks({"a": Numeric(0, 9), "b": Numeric(0, 9)}))
+    np.testing.assert_array_equal(chunks[1]["a"], [1.5, np.nan, np.nan])
+    assert chunks[1]["b"].tolist() == [1.0, 2.0, 3.0]

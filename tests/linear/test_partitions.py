@@ -23,15 +23,16 @@ from discreet.linear import (
 from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
-from discreet.linear.gate.partitioned_rows import Asked, Packed, PartitionedTable, Question, unpack
+from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable, Question
 from discreet.linear.gate.private_table import TargetRows
-from discreet.linear.homes import Share
 from discreet.linear.losses import Logistic
+from discreet.linear.packed_questions import Packed, unpack
 from discreet.linear.partition_answers import Reading, Task, answer
+from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
-from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.tables import table_in
+from discreet.linear.user_routing import Share
 from support.partitions_here import Here, for_workers, model, written
 
 GRID = 2.0**-10
@@ -92,10 +93,10 @@ def sum_of(place, *counts, release=0, **more):
 
 
 def tally(places=2, most=(100, 100)):
-    return Tally(0, places, BoundedSum(np.zeros(2, np.int64), 1.0, grid=GRID), most)
+    return PartitionSums(0, places, BoundedSum(np.zeros(2, np.int64), 1.0, grid=GRID), most)
 
 
-class CountsTwice(Tally):
+class CountsTwice(PartitionSums):
     """The broken twin: an accumulator, as those of engines with retries."""
 
     def __init__(self, *known):

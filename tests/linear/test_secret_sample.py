@@ -72,9 +72,9 @@ def test_people_are_taken_with_all_their_rows():
     inside = set(ids[chosen])
     assert None not in inside
     assert sorted(np.flatnonzero([one in inside for one in ids])) == chosen.tolist()
-    left = people.at(chosen)
-    assert len(left) == len(inside)
-    assert np.bincount(left.codes).tolist() == left.rows.tolist()
+    left = people._at(chosen)
+    assert left._count() == len(inside)
+    assert np.bincount(left._codes).tolist() == left._rows.tolist()
 
 
 def table(rows=2000):
@@ -200,8 +200,8 @@ def test_too_small_a_sample_of_a_large_budget_is_refused_as_typed():
 
 def test_how_many_rows_are_too_many_does_not_depend_on_the_sample(monkeypatch):
     """The sample would have fitted, now and then: whether it does is a secret."""
-    monkeypatch.setattr("discreet.linear.glm.spending._MOST_RECORDS", 300)
-    monkeypatch.setattr("discreet.linear.glm.spending._FEWEST_RECORDS", 1)
+    monkeypatch.setattr("discreet.trusted.spending._MOST_RECORDS", 300)
+    monkeypatch.setattr("discreet.trusted.spending._FEWEST_RECORDS", 1)
     with pytest.raises(InvalidParameter, match="at most 300"):
         on_sample(sample=0.1).fit(X, Y)
 

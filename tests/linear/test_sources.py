@@ -20,11 +20,11 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Schema,
     Unit,
-    spool,
+    out_of_core,
 )
 from discreet.linear.encoder import declared_labels
+from discreet.linear.out_of_core import store_rows
 from discreet.linear.sources import source_of
-from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Table, table_in
 
@@ -145,10 +145,10 @@ def test_a_table_is_read_once_and_each_row_on_its_own(tmp_path):
     frame, path = people(), tmp_path / "people.csv"
     frame.to_csv(path, index=False)
     columns = SCHEMA.to_read()
-    whole = spool_rows(table_in(path).chunks(columns), columns, Storage(0))
+    whole = store_rows(table_in(path).chunks(columns), columns, Storage(0))
     less = tmp_path / "less.csv"
     frame.drop(index=7).to_csv(less, index=False)
-    others = spool_rows(table_in(less).chunks(columns), columns, Storage(0))
+    others = store_rows(table_in(less).chunks(columns), columns, Storage(0))
     for name in set(columns) - {"id"}:  # ids are numbered as they come
         kept = np.delete(whole[name][:], 7)
         assert [str(cell) for cell in kept] == [str(cell) for cell in others[name][:]]
@@ -271,22 +271,24 @@ class Pages:
 
 
 def test_a_column_of_a_mapped_table_gives_its_pages_back_on_the_way(monkeypatch):
-    monkeypatch.setattr(spool, "_RESIDENT", 800)
+    monkeypatch.setattr(out_of_core, "_RESIDENT", 800)
     rows, pages = np.zeros(1000, [("a", np.float64), ("b", np.float64)]), Pages()
     rows["b"] = np.arange(1000)
-    table = spool.Spooled({name: spool.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages)
+    table = out_of_core.OutOfCoreTable(
+        {name: out_of_core.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages
+    )
     assert table["b"][:].tolist() == list(range(1000))
     assert pages.times >= 1000 * rows.itemsize // 1600
 
 
 def test_columns_of_numbers_side_by_side_are_those_one_by_one():
     chunk = Table({name: np.arange(5.0) + place for place, name in enumerate("abc")}, 5)
-    table = spool_rows([chunk], dict.fromkeys("abc", Numeric(0, 9)), Storage(0))
+    table = store_rows([chunk], dict.fromkeys("abc", Numeric(0, 9)), Storage(0))
     whole = table.numbers()
     for rows in (slice(1, 4), np.array([4, 0]), slice(0, 0)):
         one_by_one = np.column_stack([table[name][rows] for name in "abc"])
         assert np.array_equal(whole[rows], one_by_one)
     assert np.array_equal(table.drop_columns("c").numbers()[:], np.column_stack([chunk["a"], chunk["b"]]))
     assert table.drop_columns("b").numbers() is None  # they are not side by side
-    labels = spool_rows([Table({"a": np.array(["x"], object)}, 1)], {"a": Category(("x", "y"))}, Storage(0))
+    labels = store_rows([Table({"a": np.array(["x"], object)}, 1)], {"a": Category(("x", "y"))}, Storage(0))
     assert labels.numbers() is None

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.noise_formulas import classic_gaussian_noise
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
 from discreet.lecture.composition import advanced_composition, strong_composition

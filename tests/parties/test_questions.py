@@ -13,7 +13,6 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, LedgerCorrupted, MalformedMessage
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
-from discreet.linear.glm.spending import Spending
 from discreet.parties.answer_log import AnswerLog, Entry
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
@@ -22,6 +21,7 @@ from discreet.parties.question_sums import QuestionSums
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
+from discreet.trusted.spending import Spending
 
 NAMES = ("ann", "bob", "cem")
 

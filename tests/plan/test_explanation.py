@@ -13,7 +13,7 @@ from discreet.plan.recipe import Recipe, StagedRecipe
 from discreet.plan.stage import Stage
 
 SGD = Recipe(records=60_000, batch_size=600, epochs=5)
-TITLES = ["What will happen", "What is promised", "Who is protected", "Against whom", "What is not covered",
+TITLES = ["What will happen", "Guarantee", "Who is protected", "Against whom", "What is not covered",
           "What the numbers mean", "Notes"]  # fmt: skip
 
 
@@ -34,17 +34,17 @@ def test_the_numbers_are_those_of_the_plan():
     text = words(plan)
     for phrase in (
         "descent: 500 steps (5 epochs)",
-        "independently with probability 0.01, which makes 600 on average",
+        "independently with probability 0.01; a batch has 600 records on average",
         "standard deviation 1.5 is added",
-        "divided by 600, whatever the batch holds",
-        f"({upper_text(plan.guarantee.epsilon.upper)}, 1e-06)-differential privacy: with or without the protected",
-        f"any result is at most {upper_text(math.exp(plan.guarantee.epsilon.upper))} times as likely (exp(epsilon))",
-        f"right about at most {upper_text(100 * plan.curve.power(0.01))}% of them; guessing gets 1%",
+        "divided by 600, whatever the size of the batch",
+        f"({upper_text(plan.guarantee.epsilon.upper)}, 1e-06)-differential privacy: adding or removing the",
+        f"makes any result at most {upper_text(math.exp(plan.guarantee.epsilon.upper))} times as likely (exp(epsilon))",
+        f"true-positive rate of at most {upper_text(100 * plan.curve.power(0.01))}%. Guessing achieves 1%",
         "whether it is in the data at all (add-remove neighbours)",
-        "sees every release, the final model included",
+        "sees every release, including the final model",
         "records = 60,000: declared and public",
-        "on the averaged result it is 0.0025 for each coordinate",
-        "delta = 1e-06: the probability left for anything, 0.06 times 1 / records",
+        "on the average has standard deviation 0.0025 per coordinate",
+        "delta = 1e-06: the additive term of the guarantee, 0.06 times 1 / records",
         "a search costs extra",
     ):
         assert phrase in text
@@ -57,7 +57,7 @@ def test_the_numbers_are_those_of_the_plan():
         (
             "random-allocation",
             "add-remove",
-            "every record takes part once, at a step that it draws for itself",
+            "every record takes part in one uniformly random step",
         ),
         ("full-batch", "replace-one", "All records take part in each step"),
     ],
@@ -66,8 +66,8 @@ def test_each_sampling_has_its_sentence(sampling, neighbours, phrase):
     recipe = SGD.changed(sampling=sampling, batch_size=None if sampling == "full-batch" else 600)
     text = words(recipe.with_noise(20.0, 1e-6, neighbours))
     assert phrase in text
-    assert ("How many records there are is public" in text) == (neighbours == "replace-one")
-    assert ("whatever stands in place of the protected record" in text) == (neighbours == "replace-one")
+    assert ("The number of records is public" in text) == (neighbours == "replace-one")
+    assert ("replacing the protected record" in text) == (neighbours == "replace-one")
 
 
 def test_warnings_become_notes():
@@ -77,18 +77,20 @@ def test_warnings_become_notes():
     assert "tests whether a group of 2 records was used" in quiet
     assert "epsilon is above 10" in words(SGD.with_noise(0.4, 1e-6))
     assert "more than a tenth of 1 / records" in words(SGD.with_noise(2.0, 1e-5))
-    assert "To protect people" in words(SGD.with_noise(2.0, 1e-6))
-    assert "needs a noise multiplier of 2, and covers people with up to 2" in quiet
+    assert "To protect persons" in words(SGD.with_noise(2.0, 1e-6))
+    assert "needs a noise multiplier of 2 and covers persons with up to 2" in quiet
     assert "noise on each coordinate exceeds" in words(SGD.with_noise(601.0, 1e-6))
     uneven = Recipe(records=1000, batch_size=300, epochs=1, sampling="random-allocation")
-    assert "300 does not divide the records; batches hold 333.333" in words(uneven.with_noise(5.0, 1e-6))
+    assert "300 does not divide the number of records; batches have 333.333" in words(
+        uneven.with_noise(5.0, 1e-6)
+    )
 
 
 def test_all_stages_are_told():
     moments = Recipe(records=60_000, steps=1, sampling="full-batch", clip_norm=3.0, name="moments")
     text = words(StagedRecipe((moments, SGD)).calibrate(Budget(2.0, 1e-6)))
     assert "moments: one step. All records take part" in text
-    assert "cut to length 3" in text
+    assert "clipped to norm 3" in text
     assert "descent: 500 steps" in text
 
 

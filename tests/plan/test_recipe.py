@@ -8,7 +8,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.guarantee import Budget
 from discreet.plan.recipe import STEPS, Recipe, StagedRecipe
-from discreet.plan.stage import LENGTHS, LONGEST_STEPS, USUAL_LENGTH
+from discreet.plan.stage_views import LENGTHS, LONGEST_STEPS, USUAL_LENGTH
 
 SGD = Recipe(records=60_000, batch_size=600, epochs=5)
 BUDGET = Budget(epsilon=2.0, delta=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discreet import Budget, Gaussian, InvalidParameter, PoissonSampled, account
-from discreet.plan.plan import compose
+from discreet.plan.procedure import compose
 from discreet.plan.recipe import MOST_PARTS, PARTS, Recipe, StagedRecipe
 
 BUDGET = Budget(epsilon=2.0, delta=1e-6)

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+import discreet.plan.stage as plan_stage
 from discreet.core.randomness import RandomStream
+from discreet.core.sampling import FixedSizeSampler
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import FixedSizeSampled, Gaussian, PoissonSampled, RandomlyAllocated
 from discreet.plan.stage import Stage
@@ -98,3 +100,25 @@ def test_numbers_that_contradict_one_another_are_refused():
         stage(sampling="full-batch")
     with pytest.raises(InvalidParameter, match="whole epochs of 10 steps"):
         stage(sampling="random-allocation", steps=45)
+
+
+def test_correlated_noise_draws_in_windows_and_where_it_has_a_theorem():
+    banded = stage(bands=4, batch_size=10)
+    assert banded.steps_per_charge == 4
+    assert banded.sampler().event(banded.noise) == banded.charge
+    allocated = stage(bands=2, sampling="random-allocation")
+    assert allocated.steps_per_charge == 10
+    assert len(list(allocated.batches(RandomStream(unsafe_seed=1), start=30))) == 10
+    with pytest.raises(InvalidParameter, match="whole windows of 4 steps"):
+        stage(bands=4, batch_size=10, steps=41)
+    with pytest.raises(InvalidParameter, match="no theorem for correlated noise"):
+        stage(bands=4, sampling="fixed-size")
+
+
+def test_a_sampling_of_your_own_has_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(plan_stage, "SAMPLERS", dict(plan_stage.SAMPLERS))
+    for wrong in ("poisson", "Two Words", 3):
+        with pytest.raises(InvalidParameter, match="must be a short word"):
+            plan_stage.add_sampling(wrong, FixedSizeSampler)
+    plan_stage.add_sampling("own", FixedSizeSampler)
+    assert stage(sampling="own").charge == stage(sampling="fixed-size").charge

@@ -7,7 +7,8 @@ from torch import nn
 
 from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
 from discreet.audit import OneStep, audit
-from discreet.core.banded import coefficients, error_of_iterates, length_of_column
+from discreet.core.banded import coefficients, length_of_column
+from discreet.core.banded_error import error_of_iterates
 from discreet.core.clipping import AdaptiveClip
 from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, UserCodeFailed
@@ -271,8 +272,12 @@ def test_the_learning_rate_follows_the_error_of_the_iterates():
 
 
 def test_the_plan_says_what_is_kept_in_memory():
-    assert "Noise of 3 steps is kept in memory" in " ".join(planned().explain().split())
-    assert "joins in its turn with probability 0.3333" in " ".join(planned("poisson").explain().split())
+    assert "The noise of 3 steps, each as large as the model, is kept in memory" in " ".join(
+        planned().explain().split()
+    )
+    assert "joins a step of its group with probability 0.3333" in " ".join(
+        planned("poisson").explain().split()
+    )
 
 
 @pytest.mark.parametrize(

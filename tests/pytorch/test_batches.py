@@ -19,8 +19,9 @@ from torch.utils.data import (
 
 from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.batches import reader, take_apart
+from discreet.pytorch.batches import reader
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.loaders import take_apart
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 

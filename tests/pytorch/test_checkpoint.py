@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
-from discreet.core.clipping import AdaptiveClip
+from discreet.core.clipping import AdaptiveClip, Flat
 from discreet.errors import LedgerCorrupted
 from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import PrivateRun, checkpoint
@@ -263,6 +263,21 @@ def test_a_seed_in_the_first_part_spoils_the_whole(tmp_path):
     assert not later.certificate().trusted
 
 
+def test_a_seed_of_an_attempt_that_no_checkpoint_remembers_spoils_the_whole(tmp_path):
+    """The second attempt has a seed, and its checkpoint is never used: the ledger remembers."""
+    for options in ({}, {"unsafe_seed": 1}):
+        _, _, run = begun(tmp_path, **options)
+        if options:
+            run.resume(tmp_path / "first")
+        trained(run, run.steps_taken + 2)
+        run.save(tmp_path / ("second" if options else "first"))
+        run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "first")
+    trained(later, later.steps_taken + 1)
+    assert not later.certificate().trusted
+
+
 def test_another_plan_is_refused(tmp_path):
     _, _, run = begun(tmp_path)
     trained(run, 2)
@@ -324,7 +339,7 @@ def test_another_adaptive_clip_norm_is_refused(tmp_path, change, monkeypatch):
     with pytest.raises(PlanViolation, match="another kind of clipping"):
         later.resume(tmp_path / "checkpoint")
     # The broken twin takes over what was kept: its sums have the noise of one rule, its counts that of another.
-    monkeypatch.setattr("discreet.pytorch.run.resumed_clipping", lambda _, kept: kept)
+    monkeypatch.setattr("discreet.pytorch.private_steps.resumed_clipping", lambda _, kept: kept)
     later.resume(tmp_path / "checkpoint")
     noise = later._noises[0]
     together = later._clipping[0].combined(noise.draws["sum"].noise).noise_multiplier
@@ -429,3 +444,51 @@ def test_an_optimizer_with_strange_state_is_refused(tmp_path):
     optimizer.param_groups[0]["strange"] = object()
     with pytest.raises(InvalidParameter, match=r"keeps a object in 'optimizer\.param_groups\.0\.strange'"):
         run.save(tmp_path / "checkpoint")
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_told_what_is_lost(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.step(next(run.batches(X)))
+    run._till.ledger.close()  # as if the process had been killed
+    _, _, later = begun(tmp_path)
+    with pytest.raises(
+        PlanViolation, match=r"its unspent steps cannot be used: call save\(directory\) before"
+    ):
+        later.step(next(later.batches(X)))
+    assert later.steps_taken == 1
+
+
+def test_a_checkpoint_before_the_first_step_keeps_the_unspent_steps(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    trained(run, 3)
+    run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "checkpoint")
+    for batch in later.batches(X):
+        later.step(batch)
+    assert later.steps_taken == 8
+    assert later.certificate().trusted
+
+
+def test_a_checkpoint_of_a_ledger_in_memory_is_refused(tmp_path):
+    model = network()
+    run = PrivateRun(planned(), model, torch.optim.SGD(model.parameters(), lr=0.01), losses)
+    trained(run, 2)
+    with pytest.raises(PlanViolation, match="in memory and ends with this process"):
+        run.save(tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()
+    with Ledger.in_memory(planned().rule) as ledger:  # which the caller keeps
+        begun(tmp_path, ledger=ledger)[2].save(tmp_path / "checkpoint")
+        begun(tmp_path, ledger=ledger)[2].resume(tmp_path / "checkpoint")
+
+
+def test_no_other_clip_norm_is_taken_over_than_an_adaptive_one(tmp_path, monkeypatch):
+    """What compares the clipping of a checkpoint is not trusted: a fixed rule stays the one that was given."""
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    monkeypatch.setattr("discreet.pytorch.private_steps.resumed_clipping", lambda *_: Flat(1e-6))
+    later.resume(tmp_path / "checkpoint")
+    assert later._clipping == [Flat(1.0)]

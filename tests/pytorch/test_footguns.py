@@ -68,7 +68,7 @@ class Blind:
 @pytest.fixture
 def blind(monkeypatch):
     for name in ("Watch", "SpotCheck"):
-        monkeypatch.setattr(f"discreet.pytorch.run.{name}", Blind, raising=False)
+        monkeypatch.setattr(f"discreet.pytorch.private_steps.{name}", Blind, raising=False)
 
 
 @pytest.mark.usefixtures("blind")

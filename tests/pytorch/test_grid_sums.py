@@ -21,7 +21,7 @@ from discreet.pytorch.grid_sums import (
     square_of,
     steps_of_batch,
 )
-from discreet.pytorch.run import ROUNDED
+from discreet.pytorch.private_steps import ROUNDED
 from discreet.trusted.permits import StepNoise
 from support.paid import paid
 

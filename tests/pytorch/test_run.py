@@ -25,7 +25,7 @@ from discreet.pytorch import Batch, CheckFailed, PrivateRun, check
 from discreet.pytorch.batches import Reader, refuse_odd_records
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import per_example_gradients
-from discreet.pytorch.step_charger import StepCharger, noises_of
+from discreet.pytorch.schedule import StepCharger, noises_of
 
 RECORDS = 60
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from discreet import InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
-from discreet.errors import CheckFailed
+from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks import spot_check
+from discreet.pytorch.checks import rounding
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
 
@@ -33,14 +33,14 @@ def begun(steps=3, losses=losses, sampling="full-batch", **options):
 def recorded_by_a_comparison():
     """How many norms the rule of a step records while a step is compared with its twin in float64."""
     of_step = NormRecordingClip(1.0)
-    check = spot_check.SpotCheck(ClippedSum(nn.Linear(3, 2), losses, of_step))
-    assert check._agrees_in_float64(X, X[:1], 0, False) is True
+    of = ClippedSum(nn.Linear(3, 2), losses, of_step)
+    assert rounding.agrees_in_float64(of, X, X[:1], 0, False) is True
     return len(of_step.norms())
 
 
 def test_norms_that_are_computed_to_compare_a_step_are_not_counted(monkeypatch):
     assert recorded_by_a_comparison() == 0
-    monkeypatch.setattr(spot_check, "_not_recording", lambda rule: rule)  # the broken twin
+    monkeypatch.setattr(rounding, "not_recording", lambda rule: rule)  # the broken twin
     assert recorded_by_a_comparison() >= len(X)
 
 
@@ -76,8 +76,8 @@ class Unclipped(ClipRule):
 
 def test_a_rule_of_a_users_own_sees_one_norm_at_a_time_and_keeps_its_clip_norm():
     norms = np.array([[1.0], [3.0], [100.0]])
-    together = OwnClip(Mixing(), 1.0)
-    alone = np.concatenate([OwnClip(Mixing(), 1.0).factors(norms[[place]]) for place in range(3)])
+    together = OwnClip(Mixing())
+    alone = np.concatenate([OwnClip(Mixing()).factors(norms[[place]]) for place in range(3)])
     assert np.array_equal(together.factors(norms), alone)
     assert together.clip_norm == 1.0
     assert not np.array_equal(Mixing().factors(norms), alone)  # the broken twin sees all norms
@@ -140,4 +140,88 @@ def test_a_refusal_of_a_real_batch_ends_the_run():
     for again in (lambda: private.step(batch), private.certificate):
         with pytest.raises(CheckFailed, match="has ended"):
             again()
+    assert private.steps_taken == 0
+
+
+@pytest.mark.parametrize(
+    "hostile", [Unclipped(), type("Counting", (AdaptiveClip,), {})(1.0, 40, 8.0), object()]
+)
+def test_whatever_chooses_the_clipping_it_is_enforced(monkeypatch, hostile):
+    """The choice is not trusted: a rule of its own is asked for single factors, and any other object is refused."""
+    monkeypatch.setattr("discreet.pytorch.private_steps.clipping_of_stages", lambda *_: [hostile])
+    if not isinstance(hostile, ClipRule):
+        with pytest.raises(InvalidParameter, match="must be a ClipRule, or AdaptiveClip itself"):
+            begun()
+        return
+    private = begun()
+    sums = private._sum(X[:1])
+    assert hostile.factors([1.0])[0] == 1e6  # the broken twin
+    assert sums.vector.norm() <= 1.0
+
+
+def test_batches_within_a_window_say_what_to_keep():
+    recipe = Recipe(40, batch_size=10, epochs=2, sampling="random-allocation")
+    model = nn.Linear(3, 2)
+    private = PrivateRun(
+        recipe.with_noise(2.0, delta=1e-3), model, torch.optim.SGD(model.parameters(), lr=0.1), losses
+    )
+    first = private.batches(X)
+    private.step(next(first))
+    with pytest.raises(PlanViolation, match="Keep the iterator that batches"):
+        private.batches(X)
+    for batch in first:
+        private.step(batch)
+    assert private.steps_taken == 8
+
+
+class Failing(torch.optim.SGD):
+    broken = True
+
+    def step(self, closure=None):
+        if self.broken:
+            raise ValueError("the rate of the warm-up is missing")
+        return super().step(closure)
+
+
+def test_an_optimizer_that_raises_is_named_with_what_to_do():
+    model = nn.Linear(3, 2)
+    plan = Recipe(40, sampling="full-batch", steps=3).with_noise(2.0, delta=1e-3)
+    optimizer = Failing(model.parameters(), lr=0.1)
+    private = PrivateRun(plan, model, optimizer, losses)
+    batches = private.batches(X)
+    with pytest.raises(UserCodeFailed, match=r"by the optimizer at .*call optimizer.step\(\)") as refusal:
+        private.step(next(batches))
+    assert "model" not in str(refusal.value).partition(" at ")[0]
+    assert private.steps_taken == 1
+    with pytest.raises(ValueError, match="warm-up"):
+        optimizer.step()
+    optimizer.broken = False
+    optimizer.step()
+    private.edited()
+    for batch in batches:
+        private.step(batch)
+    assert private.steps_taken == 3
+
+
+def test_an_adaptive_clip_norm_stops_at_the_least_that_sums_allow():
+    """Without a floor the norm of a model that is fitted perfectly would sink until a step is refused."""
+    adaptive = AdaptiveClip(1.0, batch_size=40, count_noise=20.0, quantile=0.01, learning_rate=30.0)
+    private = begun(steps=6, clipping=adaptive, losses=lambda model, batch: 0 * model(batch).sum(1))
+    for batch in private.batches(X):
+        private.step(batch)
+    assert private._clipping[0].clip_norm == private._sum.least_clip_norm == 1e-9
+
+
+def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
+    """The judge of small differences is not trusted: above 0.05 clip norms nobody asks for its verdict."""
+
+    def mixing(model, batch):
+        return losses(model, batch) * (1 + batch.detach().abs().sum())
+
+    for name in ("problem_beyond_rounding", "foreign_beyond_rounding"):
+        monkeypatch.setattr(f"discreet.pytorch.checks.spot_check.{name}", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
+    private = begun(losses=mixing)
+    with pytest.raises(CheckFailed, match="mix examples"):
+        private.step(next(private.batches(X)))
     assert private.steps_taken == 0

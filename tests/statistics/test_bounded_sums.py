@@ -55,7 +55,7 @@ def released(monkeypatch):
 
     def release(self, permit, rows, query, event=None):
         grid = 1.0 if isinstance(self.event, DiscreteLaplace) else self.grid(self.event, query.bound)
-        total = rows.total(query, grid) * grid
+        total = rows._total(query, grid) * grid
         seen.append((total, query.norm))
         return total
 

@@ -194,17 +194,17 @@ def torch_engine() -> Engine:
     from discreet.core.clipping import Flat
     from discreet.pytorch import PrivateRun
     from discreet.pytorch.clipped_sum import ClippedSum
-    from discreet.pytorch.gradients import Descent
+    from discreet.pytorch.optimizer_step import OptimizerStep
     from discreet.pytorch.per_example import number_of_examples
 
     torch.manual_seed(0)
-    start, call, step = torch.nn.Linear(WIDTH, 10), ClippedSum.__call__, Descent.step
+    start, call, step = torch.nn.Linear(WIDTH, 10), ClippedSum.__call__, OptimizerStep.step
 
     def losses(model, batch):
         features, targets = batch
         return ((model(features) - targets[:, None]) ** 2).sum(1)
 
-    @mock.patch("discreet.pytorch.run.SpotCheck", mock.Mock())
+    @mock.patch("discreet.pytorch.private_steps.SpotCheck", mock.Mock())
     @mock.patch("discreet.pytorch.checks.watch.check_read", mock.Mock())
     def taken(plan, features, targets):
         """The gradients of a run. Its first step would check model and losses, and refuse a clip after the mean."""
@@ -246,7 +246,7 @@ def torch_engine() -> Engine:
 
         return [
             mock.patch.object(ClippedSum, "__call__", counting),
-            mock.patch.object(Descent, "step", dividing),
+            mock.patch.object(OptimizerStep, "step", dividing),
         ]
 
     return Engine(

@@ -7,10 +7,10 @@ import pandas as pd
 
 from discreet.linear import Partitions, PrivateLogisticRegression
 from discreet.linear.gate.partitioned_rows import PartitionedTable
-from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
 from discreet.linear.partition_answers import Reading, Task, answer
+from discreet.linear.partition_results import PartitionSums
 from discreet.linear.public_log import PublicLog
-from discreet.linear.roll_call import Tally
+from discreet.linear.user_routing import Ids, Share, UserCounts, UserCountTask, count_users, route_users
 
 
 def model(make=PrivateLogisticRegression, **more):
@@ -39,11 +39,11 @@ def shares_of(partitions, column=None):
     shares = [Share(place, part) for place, part in enumerate(partitions.parts)]
     if column is None:
         return shares
-    ids, register = Ids(column, b"a key"), Register([part.rows for part in partitions.parts])
+    ids, register = Ids(column, b"a key"), UserCounts([part.rows for part in partitions.parts])
     for share in shares:
-        register.add(people_in(Census(share, ids)))
-    homes = homes_of(register.answers(), ids, partitions.parts)
-    return [share._replace(home=home) for share, home in zip(shares, homes, strict=True)]
+        register.add(count_users(UserCountTask(share, ids)))
+    routes = route_users(register.answers(), ids, partitions.parts)
+    return [share._replace(route=route) for share, route in zip(shares, routes, strict=True)]
 
 
 class Here:
@@ -73,7 +73,7 @@ class Here:
 
     def total(self, partitions, column, ask, like, public):
         shares = shares_of(partitions, column)
-        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        tally = PartitionSums(0, len(shares), like, [share.rows for share in shares], public)
         for share in shares:
             function, task = ask(share)
             tally.add(function(task))

@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT / "benchmarks")]
 
 TRUSTED = {SOURCE / package / f"{name}.py" for package, names in TRUSTED_FILES.items() for name in names}
 FAST = {SOURCE / package / f"{name}.py" for package, names in FAST_PYTORCH_FILES.items() for name in names}
-MOST_LINES = {"trusted": 1_120, "all": 18_560, "fast pytorch": 3_650}
+MOST_LINES = {"trusted": 1_450, "all": 16_600, "fast pytorch": 3_650}
 
 NAMES = {
     *("BoundedSum", "add_noise", "hardened_sum", "system_stream", "urandom", "Till", "choose"),
@@ -195,7 +195,7 @@ def test_the_gate_imports_trusted_files_only():
 
 def test_trusted_lines_stay_few():
     """Lines of code, without comments and docstrings. The aim is 10 000 for all, and 3 000 for fast PyTorch."""
-    from house import Module, trusted_lines
+    from metrics import Module, trusted_lines
 
     gate, everything = trusted_lines()
     fast = sum(len(Module(path).code) for path in FAST)

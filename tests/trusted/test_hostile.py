@@ -119,7 +119,7 @@ def too_far(before, after, query, grid):
 
 
 def without(table, record, query, grid):
-    return PrivateRows(np.delete(table, record, 0), "add-remove").total(query, grid)
+    return PrivateRows(np.delete(table, record, 0), "add-remove")._total(query, grid)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -130,15 +130,15 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, norm):
     for _ in range(QUERIES):
         query, table = query_of(rng, KINDS[kind], norm), wild(rng, RECORDS, WIDTH)
         grid = grid_of(query)
-        total = PrivateRows(table, "add-remove").total(query, grid)
+        total = PrivateRows(table, "add-remove")._total(query, grid)
         for record in range(RECORDS):
             assert not too_far(without(table, record, query, grid), total, query, grid)
         parts = [PrivateRows(part, "add-remove") for part in np.array_split(table, 3)]
 
         def gather(asked, like, parts=parts):
-            return sum(part.total(asked, like.grid) for part in parts)
+            return sum(part._total(asked, like.grid) for part in parts)
 
-        assert np.array_equal(PartitionedRows(gather, WIDTH, "add-remove", False).total(query, grid), total)
+        assert np.array_equal(PartitionedRows(gather, WIDTH, "add-remove", False)._total(query, grid), total)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -149,11 +149,11 @@ def test_no_person_moves_a_sum_by_more_than_the_sensitivity(norm):
         query, table = query_of(rng, (cell, shared), norm), wild(rng, 12, WIDTH)
         who = [(b"a", b"b", b"c", None)[one] for one in rng.choice(4, 12, p=[0.5, 0.2, 0.1, 0.2])]
         grid = grid_of(query)
-        total = PrivateRows(table, "add-remove", who).total(query, grid)
+        total = PrivateRows(table, "add-remove", who)._total(query, grid)
         for person in (b"a", b"b", b"c"):
             kept = [place for place, one in enumerate(who) if one != person]
             rest = PrivateRows(table[kept], "add-remove", [who[place] for place in kept])
-            assert not too_far(rest.total(query, grid), total, query, grid)
+            assert not too_far(rest._total(query, grid), total, query, grid)
 
 
 def test_no_record_moves_a_score_by_more_than_its_reach():
@@ -166,7 +166,7 @@ def test_no_record_moves_a_score_by_more_than_its_reach():
         table = wild(rng, RECORDS, 1)
 
         def missed(rows, query=query, level=level):
-            places = PrivateRows(rows, "add-remove").places(query)
+            places = PrivateRows(rows, "add-remove")._total(query, None)
             chooser = _Chooser(places, query)
             return _misses(_share(level) * len(places), chooser._below, chooser._up_to)
 
@@ -177,7 +177,7 @@ def test_no_record_moves_a_score_by_more_than_its_reach():
 
 
 def found_by(table, query, grid=2.0**-30):
-    total = PrivateRows(table, "add-remove").total(query, grid)
+    total = PrivateRows(table, "add-remove")._total(query, grid)
     return any(
         too_far(without(table, record, query, grid), total, query, grid) for record in range(len(table))
     )
@@ -214,9 +214,9 @@ def test_a_person_whose_rows_all_count_is_found(monkeypatch):
     table, who, grid = np.ones((4, WIDTH)), [b"a"] * 4, 2.0**-30
     query = Blocks((Cell(Code(0), 2, 1.0),))
     nothing = np.zeros(2)
-    assert not too_far(nothing, PrivateRows(table, "add-remove", who).total(query, grid), query, grid)
+    assert not too_far(nothing, PrivateRows(table, "add-remove", who)._total(query, grid), query, grid)
     monkeypatch.setattr("discreet.trusted.rows.person_weights", lambda persons: np.ones(len(persons)))
-    assert too_far(nothing, PrivateRows(table, "add-remove", who).total(query, grid), query, grid)
+    assert too_far(nothing, PrivateRows(table, "add-remove", who)._total(query, grid), query, grid)
 
 
 @pytest.mark.parametrize(
@@ -259,20 +259,20 @@ def test_what_is_not_in_the_catalogue_is_refused_before_a_row_is_read(wrong):
 def test_persons_are_for_cells_only(block):
     rows = PrivateRows(np.ones((2, 1)), "add-remove", [b"a", b"a"])
     with pytest.raises(PlanViolation, match="cells only"):
-        rows.total(Blocks((block,)), 2.0**-20)
+        rows._total(Blocks((block,)), 2.0**-20)
     with pytest.raises(PlanViolation, match="cells only"):
-        rows.places(Quantiles((0.5,), 0.0, 1.0, 1.0))
+        rows._total(Quantiles((0.5,), 0.0, 1.0, 1.0), None)
 
 
 def test_a_grid_too_fine_for_weights_is_refused():
     rows = PrivateRows(np.zeros((2, 1)), "add-remove", [b"a", b"a"])
     with pytest.raises(PlanViolation, match="too fine"):
-        rows.total(Blocks((Cell(Code(0), 1, 1.0),)), 2.0**-41)
+        rows._total(Blocks((Cell(Code(0), 1, 1.0),)), 2.0**-41)
 
 
 def test_a_view_of_another_size_is_refused():
     with pytest.raises(PlanViolation, match="3 numbers was declared"):
-        PrivateRows(np.ones((2, 1)), "add-remove").total(Blocks((Row(Ones(), 3, 1.0),)), 2.0**-20)
+        PrivateRows(np.ones((2, 1)), "add-remove")._total(Blocks((Row(Ones(), 3, 1.0),)), 2.0**-20)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -286,8 +286,8 @@ def test_a_record_adds_the_same_alone_and_in_company(order):
     table = np.array(rng.normal(size=(2000, 20)), order=order)
     view = Distance(tuple(rng.normal(size=20).tolist()), 100.0, "square")
     query, grid = Blocks((Row(view, 1, 1.0),)), 2.0**-55
-    total = PrivateRows(table, "add-remove").total(query, grid)
-    alone = sum(PrivateRows(one[None], "add-remove").total(query, grid) for one in table)
+    total = PrivateRows(table, "add-remove")._total(query, grid)
+    alone = sum(PrivateRows(one[None], "add-remove")._total(query, grid) for one in table)
     assert total == alone
     broken = [float(view(table)[place, 0]) != float(view(one[None])[0, 0]) for place, one in enumerate(table)]
     assert any(broken) == (order == "F")

@@ -1,5 +1,7 @@
 """Permits: the noise that is drawn is the noise that was charged, and nothing is drawn before the charge."""
 
+import copy
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -61,7 +63,7 @@ def test_the_noise_of_every_stage_covers_its_charge(noise, ratio, processes, ban
         (Gaussian(2.0), [Draw(Gaussian(np.nextafter(2.0, 0)))]),
         (PoissonSampled(0.1, Gaussian(2.0)), [Draw(Gaussian(2.0)), Draw(Gaussian(1e9))]),
         (Gaussian(2.0), [Draw(Gaussian(2.0), shares=2)]),
-        (Gaussian(2.0), [Draw(Gaussian(2.0), weight=Fraction(5, 4))]),
+        (Gaussian(2.0), [Draw(Gaussian(2.0), bands=2)]),
         (Gaussian(2.0), [Draw(Gaussian(0.0))]),
         (Gaussian(2.0), [Draw(Laplace(9.0))]),
         (Laplace(2.0), [Draw(Laplace(1.9))]),
@@ -135,10 +137,42 @@ def test_shares_and_choices_need_a_permit_of_their_own():
         paid(pure, 1.0, stream).add_noise_share(counts)
     assert stream.draws == 0
     assert paid(shared, 1.0, stream).add_noise_share(counts).dtype == np.int64
-    choice = paid(StepNoise.of_choice(ApproximateDP(1.0, 1e-6)), None, stream)
+    choice = paid(StepNoise.of_choice(ApproximateDP(1.0, 1e-6), "random search"), None, stream)
     assert choice.randomness() is stream
-    with pytest.raises(PlanViolation, match="its choice"):
+    with pytest.raises(PlanViolation, match="release of choice"):
         choice.randomness()
+
+
+def test_a_permit_cannot_be_copied():
+    permit = paid(Gaussian(2.0), 1.0, Noting())
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PlanViolation, match="cannot be copied"):
+            duplicate(permit)
+
+
+@pytest.mark.parametrize(
+    ("event", "theorem"),
+    [
+        (ApproximateDP(1.0, 1e-6), "my own theorem"),
+        (ApproximateDP(1.0, 1e-6), None),
+        (Gaussian(2.0), "random search"),
+        (ApproximateDP(1.0, 0.0), "Gibbs sampling"),
+        (PoissonSampled(0.1, Gaussian(2.0)), "Gibbs sampling"),
+    ],
+)
+def test_a_choice_costs_what_a_theorem_says(event, theorem):
+    with pytest.raises(PlanViolation, match="No theorem is known"):
+        StepNoise.of_choice(event, theorem)
+
+
+def test_the_number_of_steps_follows_from_the_plan():
+    """A caller who could name it would draw a second time for one charge."""
+    with pytest.raises(TypeError, match="steps"):
+        StepNoise(Gaussian(2.0), {"sum": Draw(Gaussian(2.0))}, steps=2)
+    for sampling, bands, steps in (("poisson", 1, 1), ("poisson", 3, 3), ("random-allocation", 1, 6)):
+        planned = stage(sampling, bands)
+        assert StepNoise(planned, {"sum": Draw(planned.noise)}).steps == steps
+        assert StepNoise(planned.charge, {"sum": Draw(planned.noise)}).steps == 1
 
 
 def test_a_charge_pays_for_its_steps_and_no_other_noise():

@@ -1,5 +1,6 @@
 """The numbers of a query are plain ones of the declared types, or the query is refused."""
 
+import pickle
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,17 +9,25 @@ import pytest
 
 from discreet import PlanViolation
 from discreet.errors import DiscreetError
+from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.gate import block_sums as gate
 from discreet.linear.gate import column_pairs as pairs
 from discreet.linear.gate import raw
 from discreet.linear.gate import second_moments as moments
 from discreet.linear.gate.coordinates import Marginals
-from discreet.linear.gate.data import refuse_bad_knots, refuse_foreign
+from discreet.linear.gate.data import refuse_bad_knots
 from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.private_table import (
+    EncodedRows,
+    PrivateTable,
+    TargetColumn,
+    TargetRows,
+    UndeclaredColumns,
+)
 from discreet.linear.losses import Loss, Squared
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.outcomes import Binned, Classified, Outcome
-from discreet.trusted.plain_data import conform
+from discreet.trusted.plain_data import conform, digest_of, refuse_foreign
 from discreet.trusted.queries import (
     Bin,
     Blocks,
@@ -124,17 +133,83 @@ def test_an_outcome_needs_all_its_columns():
     query = Blocks((SharedCells(Outcome(view), 1.0),))
     for label in (0.0, 3.0):
         with pytest.raises(PlanViolation, match="needs 6 columns"):
-            PrivateRows(np.array([[label, 0.2]]), "add-remove").total(query, 2.0**-20)
+            PrivateRows(np.array([[label, 0.2]]), "add-remove")._total(query, 2.0**-20)
 
 
 def test_the_twin_that_keeps_numbers_as_they_are_is_found(monkeypatch):
     """Without plain numbers a limit of 256 passes for one of 0."""
     monkeypatch.setattr("discreet.trusted.queries.conform", lambda query: None)
+    monkeypatch.setattr("discreet.trusted.opaque.refuse_foreign", lambda query: None)
     query = Blocks((Cell(Code(0), 1, np.int16(256)),))
-    moved = PrivateRows(np.zeros((1, 1)), "add-remove").total(query, 2.0**-10)
+    moved = PrivateRows(np.zeros((1, 1)), "add-remove")._total(query, 2.0**-10)
     assert moved[0] > query.bound * 2**10
     with pytest.raises(PlanViolation):
         conform(Cell(Code(0), 1, "256"))
+
+
+def test_digests_are_of_numbers_strings_arrays_and_losses():
+    class Plain(Loss):
+        """A loss without fields that a dataclass declares."""
+
+        kind = machine_code = outputs = None
+        accepts = residual = value = mean = start = lambda self, *_: None
+
+        def __init__(self, slope):
+            self.slope = slope
+
+    Plain.__abstractmethods__ = frozenset()
+    view = gate.Offset(np.zeros(2))
+    found = [view, Columns(2), Plain(1.0), Plain(2.0), [1], (1,), np.float32(1), 1, 1.0, True, None, "1"]
+    assert len({digest_of(one) for one in found}) == len(found)
+    assert gate.Offset(np.zeros(2)).digest == view.digest == pickle.loads(pickle.dumps(view)).digest
+    assert hash(view) == hash(gate.Offset(np.zeros(2)))
+    assert view != gate.Offset(np.ones(2))
+    with pytest.raises(PlanViolation, match="numbers, strings and arrays"):
+        digest_of({1})
+
+
+def test_foreign_classes_are_no_part_of_a_query():
+    class OfAnother(gate.TargetBin):
+        """A view of somebody else, which a catalogue's view is a class of."""
+
+    for wrong in (OfAnother(0.0, 1.0, 8), "a view", gate.TargetMoments(0.0, 1.0), gate.Offset(np.zeros(2))):
+        with pytest.raises(PlanViolation, match="view must be"):
+            gate.Blocks((gate.Cells(wrong, 8),), 1.0)
+    for wrong in (gate.TargetBin(0.0, 1.0, 8), gate.ClassOf(Squared()), gate.Offset(np.zeros(2))):
+        with pytest.raises(PlanViolation, match="view must be"):
+            gate.Blocks((gate.Values(wrong, (1.0,)),), 1.0)
+    with pytest.raises(PlanViolation, match="view must be"):
+        moments.SecondMoments(gate.Offset(np.zeros(2)), 1.0)
+    with pytest.raises(PlanViolation, match="not part of the catalogue"):
+        refuse_foreign(Lookup(Words("a"), "b", OfAUser()))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: TargetRows("a loss"),
+        lambda: TargetRows(Squared(), least=np.ones(3)),
+        lambda: UndeclaredColumns(1.5),
+        lambda: UndeclaredColumns(1, {"age": None}),
+        lambda: TargetColumn(least="all"),
+        lambda: EncodedRows(Squared(), None),
+        lambda: EncodedRows(Squared(), BoundedNumbers(np.zeros(1), np.ones(1)), [0]),
+        lambda: EncodedRows(Squared(), BoundedNumbers(np.zeros(1), np.ones(1)), bounds=(0.0, np.ones(3))),
+    ],
+)
+def test_views_of_a_table_are_plain_data(view):
+    with pytest.raises(PlanViolation, match="must be"):
+        view()
+
+
+def test_numbers_of_views_become_plain_ones():
+    view = TargetRows(Squared(), np.int8(3))
+    assert type(view.least) is int
+    object.__setattr__(view, "least", np.ones(3))
+    table = PrivateTable(np.zeros((3, 1)), np.zeros(3), None, None)
+    for wrong in (view, "a view", Squared()):
+        with pytest.raises(PlanViolation, match=r"must be|not part of the catalogue"):
+            table.rows(wrong)
 
 
 class Words(NamedTuple):

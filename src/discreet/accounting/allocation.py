@@ -47,6 +47,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from discreet.accounting.pairs import DiscretePair
 from discreet.accounting.rounded_sums import UNIT, Array, Piece, RoundedSum, positions
 from discreet.errors import UnsupportedEvent, real, whole
 
@@ -56,23 +57,11 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 
 
-class DiscreteLaw(NamedTuple):
-    """Finitely many privacy losses log(p / q), increasing, with their masses under both distributions.
-
-    ``p_infinite`` is the mass of the first distribution at an infinite loss.
-    """
-
-    losses: Array
-    p: Array
-    q: Array
-    p_infinite: float
-
-
 class Enclosure(NamedTuple):
     """H_lower(a) <= H(a) <= H_upper(a) + upper.p_infinite for every a >= 0, where H(a) = sum (p - a q)_+."""
 
-    upper: DiscreteLaw
-    lower: DiscreteLaw
+    upper: DiscretePair
+    lower: DiscretePair
 
 
 class AllocationLaw(NamedTuple):
@@ -243,7 +232,7 @@ def _enclosures(total: RoundedSum, cut: float) -> AllocationLaw:
 
 def _directions(
     value: Array, centred: Array, q: Array, count: int, nudge: float, infinite: float
-) -> tuple[DiscreteLaw, DiscreteLaw]:
+) -> tuple[DiscretePair, DiscretePair]:
     """A law of the likelihood ratio value / count as the losses of a removal and of an addition."""
     losses, p, factor = _log_ratio(value, centred, count), q * value / count, math.exp(nudge)
     remove = _law(losses + nudge, p * factor, q, infinite)
@@ -256,9 +245,9 @@ def _log_ratio(value: Array, difference: Array, count: int) -> Array:
     return np.where(np.abs(difference) < 0.5 * count, np.log1p(near), np.log(value / count))
 
 
-def _law(losses: Array, p: Array, q: Array, p_infinite: float) -> DiscreteLaw:
+def _law(losses: Array, p: Array, q: Array, p_infinite: float) -> DiscretePair:
     """Sort the atoms, and join those with the same loss."""
     seen = p > 0
     losses, place = np.unique(losses[seen], return_inverse=True)
     joined_p, joined_q = (np.bincount(place, masses[seen]).astype(np.float64) for masses in (p, q))
-    return DiscreteLaw(losses, joined_p, joined_q, p_infinite)
+    return DiscretePair(losses, joined_p, joined_q, p_infinite)

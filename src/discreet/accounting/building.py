@@ -47,7 +47,7 @@ class Law:
     @property
     def largest_loss(self) -> float:
         """The largest loss of all of them together, up to rounding; infinite for Gaussian noise."""
-        return self.count * self.upper.p_range(-np.inf)[1]
+        return self.count * self.upper._limits[1]
 
 
 class Window(NamedTuple):

@@ -19,6 +19,14 @@ An attacker's success can be the limit, too: the advantage over guessing, or the
 >>> noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 10_000, power=(0.01, 0.02))
 >>> round(noise, 2)
 3.75
+
+So can the success of an attack by name (:mod:`discreet.accounting.attack_risks`).
+
+>>> from discreet.accounting.attack_risks import Reconstruction
+>>> birthday = Reconstruction(baseline=1 / 3650, at_most=2 / 3650)
+>>> noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 10_000, risk=birthday)
+>>> round(noise, 1)
+5.3
 """
 
 from __future__ import annotations
@@ -27,6 +35,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from discreet.accounting.attack_risks import Risk, limit_on_power
 from discreet.accounting.curve import PrivacyCurve, account
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
 from discreet.events import Event
@@ -59,6 +68,7 @@ def calibrate(
     parameter: Parameter = "noise_multiplier",
     advantage: float | None = None,
     power: tuple[float, float] | None = None,
+    risk: Risk | None = None,
     neighbours: Neighbours = "add-remove",
     group_size: int = 1,
 ) -> float:
@@ -70,24 +80,25 @@ def calibrate(
 
     Instead of a budget, ``advantage`` limits the best attacker's hit rate minus false-alarm rate, and
     ``power=(alarms, hits)`` the hits at that rate of false alarms, for these ``neighbours`` and groups of that size.
+    ``risk`` limits the success of an attack by name, such as ``Reconstruction(baseline=1/365, at_most=2/365)``.
 
     Guarantee: ``account(family(result), ...)`` is proved to stay within the limit.
     """
     search = SEARCHES[one_of("parameter", parameter, SEARCHES)]
     given = [
         name
-        for name, value in (("budget", budget), ("advantage", advantage), ("power", power))
+        for name, value in (("budget", budget), ("advantage", advantage), ("power", power), ("risk", risk))
         if value is not None
     ]
     if len(given) != 1:
-        raise InvalidParameter("budget", budget, "or advantage or power: give exactly one of the three.")
+        raise InvalidParameter("budget", budget, "or advantage, power or risk: give exactly one of the four.")
     if budget is not None:
         if not isinstance(budget, Budget):
             raise InvalidParameter(
                 "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
             )
         return _Calibration(family, budget, parameter, search).solve()
-    share = _attack(advantage, power)
+    share = _attack(advantage, power if risk is None else limit_on_power(risk))
     return _bisect(lambda value: share(account(family(value), neighbours, group_size)), parameter, search)
 
 

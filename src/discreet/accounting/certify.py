@@ -39,7 +39,7 @@ def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accurac
         return 0.0
     epsilon = max(crossing(upper, delta, guess, top, accuracy), 0.0)
     nudge = max(accuracy * epsilon, 1e-15)
-    while epsilon <= top:
+    while epsilon <= min(top, 1e300):
         if upper(epsilon)[0] <= delta:
             return epsilon
         epsilon, nudge = epsilon + nudge, 4 * nudge

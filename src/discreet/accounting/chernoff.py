@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from discreet.accounting.building import chords
-from discreet.accounting.lattice import cell_accuracy, largest_weight
+from discreet.accounting.lattice import ULP, cell_accuracy, largest_weight
 from discreet.accounting.pairs import Array, Pair
 from discreet.errors import UnsupportedEvent
 from discreet.events import RenyiDP, ZeroConcentratedDP
@@ -75,7 +75,10 @@ class Chernoff:
         log_tail: float,
         boxes: tuple[tuple[LogMoment, int], ...] = (),
     ) -> Chernoff:
-        """From pairs and their counts; losses beyond the P-mass exp(``log_tail``) are rare."""
+        """From pairs and their counts; losses beyond the P-mass exp(``log_tail``) are rare.
+
+        The nodes of a pair are a proposal: any finite losses are sound.
+        """
         laws, infinite, accuracy = [], 0.0, 0.0
         for pair, count in parts:
             losses = _strictly_increasing(pair.nodes(log_tail))
@@ -83,6 +86,8 @@ class Chernoff:
                 masses, above = chords(pair, losses)
                 kept = masses > 0
                 laws.append((losses[kept], np.log(masses[kept]), count))
+            # Of a tail m < e^log_tail, ULP m log(e^log_tail / m) is not charged below: less than ULP e^log_tail.
+            above += 4 * ULP * float(np.exp(log_tail))
             infinite += count * above if np.all(np.isfinite(masses)) else np.inf
             accuracy += count * cell_accuracy(log_tail - max(float(losses[-1]), 0.0))
         return cls(tuple(laws), infinite * (1 + ROUNDING), accuracy, boxes)

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from discreet.accounting.attained import attained, has_other_floor, without_boxes
 from discreet.accounting.building import CUT, Law
 from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
 from discreet.accounting.chernoff import Chernoff
@@ -24,7 +25,6 @@ from discreet.accounting.dominating import (
     Dominating,
     Quality,
     Relation,
-    attained,
     dominating,
     without_sampling,
 )
@@ -32,7 +32,7 @@ from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon
 from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.search import SMALLEST_EPSILON, TOLERANCE, composed
 from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, real, whole
-from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAndSelect, ZeroConcentratedDP
+from discreet.events import Event
 from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
 
 _NOTHING = Bounds(0.0, 0.0)
@@ -109,7 +109,7 @@ class PrivacyCurve(CurveViews):
             lower = self._hidden_epsilon(hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
         if self._floor is not None:
-            bounds = _above_floor(self._floor.epsilon_bounds(delta).lower, bounds.upper)
+            bounds = Bounds(min(self._floor.epsilon_bounds(delta).lower, bounds.upper), bounds.upper)
         return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
 
     @quiet()
@@ -261,19 +261,14 @@ class PrivacyCurve(CurveViews):
     @cached_property
     def _floor(self) -> PrivacyCurve | None:
         """The curve that bounds this one from below, where that of its pair is larger than any two data sets'."""
-        if self._is_floor or not self._parts.has_other_floor:
+        if self._is_floor or not has_other_floor(self.event):
             return None
         return PrivacyCurve(self.event, self.neighbours, self.group_size, floor=True)
 
     @cached_property
     def _without_boxes(self) -> PrivacyCurve:
-        """Everything else: no more is known from below. Nothing at all is a black box of epsilon 0."""
-        kept = tuple(
-            (part, count)
-            for part, count in self.event.parts()
-            if not isinstance(part, RenyiDP | RepeatAndSelect | ZeroConcentratedDP)
-        )
-        rest = Composition(kept) if kept else ApproximateDP(0.0)
+        """Everything else: no more is known from below."""
+        rest = without_boxes(self.event)
         return PrivacyCurve(rest, self.neighbours, self.group_size, floor=self._is_floor)
 
     @cached_property
@@ -328,7 +323,3 @@ class PrivacyCurve(CurveViews):
             f"{tolerance:g}; ask for a larger tolerance, or for none.",
             (lower, upper),
         )
-
-
-def _above_floor(lower: float, upper: float) -> Bounds:
-    return Bounds(min(lower, upper), upper)

@@ -17,9 +17,9 @@ from scipy.special import ndtri
 from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import Direction, Dominating, Quality
-from discreet.accounting.gaussian import gaussian_power_bounds
 from discreet.accounting.largest import ULPS
 from discreet.accounting.lattice import Lattice
+from discreet.accounting.noise_formulas import gaussian_power_bounds
 from discreet.accounting.power import chernoff_power, power_near, power_on
 from discreet.accounting.search import Search, bounds_by_all
 from discreet.charts import Picture, attack_chart, html_table

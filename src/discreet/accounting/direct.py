@@ -23,20 +23,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from discreet.accounting.label_grids import MOST_LABELS, LabelGrid, Reach
 from discreet.accounting.pairs import GaussianPair, Pair, Reversed, Sampled
 from discreet.accounting.rounded_sums import UNIT, Array, Piece, together
 from discreet.accounting.sampled_pairs import GroupPair
-
-Reach = Callable[[int], int]
-"""exponent -> labels up to this distance from the centre are kept at spacing 2^exponent; 0 if it is too fine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,14 +193,11 @@ def _without_empty_ends(piece: Piece) -> Piece | None:
     return Piece(piece.start + int(filled[0]), piece.rows[:, filled[0] : filled[-1] + 1])
 
 
-Whole = NDArray[np.int64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
-MOST_LABELS = 400_000
 MOST_EDGES = 2**21  # between which integrands are smooth: a few hundred bytes each
 UNDERFLOW = 1e-299  # more than what masses below the smallest float can add up to
 SHORT = 200  # labels of a piece that is not worth dividing
-OCTAVES = 40  # between the largest losses and the smallest that are told apart
 
 
 def mixture(pair: Pair) -> GroupPair | None:
@@ -228,11 +222,11 @@ class Direct:
     def __init__(self, parts: Sequence[tuple[GroupPair, int]], delta: float, resolution: float) -> None:
         steps = sum(count for _, count in parts)
         spare = delta * 1e-6 / steps
-        grids = [_Grid(pair, count, resolution, spare) for pair, count in parts]
-        total = grids[0].total()
-        for grid in grids[1:]:
-            total = total.add(grid.total(), _widest(grids), spare * steps / 8)
-        self.total = total
+        grids = [LabelGrid(pair, count, resolution, spare) for pair, count in parts]
+        sums = [_total(pair, count, grid, spare) for (pair, count), grid in zip(parts, grids, strict=True)]
+        self.total = sums[0]
+        for more in sums[1:]:
+            self.total = self.total.add(more, LabelGrid.widest(grids), spare * steps / 8)
 
     @cached_property
     def law(self) -> tuple[Array, Array, Array]:
@@ -251,143 +245,83 @@ class Direct:
         return bound if bound < 1.0 else 1.0, -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
 
-def _widest(grids: Sequence[_Grid]) -> Reach:
-    """The grid of a sum of different parts: its deviation is the root of their squares."""
-    scale = math.hypot(*(grid.scale(grid.steps) for grid in grids))
-    return grids[0].reach_of(scale)
+def _total(pair: GroupPair, steps: int, grid: LabelGrid, spare: float) -> RoundedLoss:
+    """The sum of all losses, formed along the binary digits of their number; two ones in a row add three."""
 
-
-class _Grid:
-    """The labels of sums of one law. Accuracy depends on it, soundness does not."""
-
-    def __init__(self, pair: GroupPair, steps: int, resolution: float, spare: float) -> None:
-        self.pair, self.steps, self.resolution, self.spare = pair, steps, resolution, spare
-        self.labels = math.ceil(4 / resolution)
-        cells = pair.cells(pair.nodes(math.log(spare)))
-        kept = (cells.p > 0) & (cells.q > 0)
-        self.losses, self.masses = np.log(cells.p[kept] / cells.q[kept]), cells.p[kept]
-        self.mean = self._core(steps)[0]
-        self.least = 2.0**-OCTAVES * float(np.abs(self.losses).max())
-        self.spread = math.sqrt(self._core(steps)[1])
-
-    def scale(self, count: int) -> float:
-        """Standard deviation of a sum of common losses, or what is nothing beside the rare ones.
-
-        It is at least the share of the whole sum's variance that ``count`` losses have. Roundings of such a sum enter
-        the whole one steps/count times and add up to the same part of its variance at every count, so a finer
-        grid at small counts, where the losses that are rare so far do not count as common, would gain nothing.
-        """
-        return max(math.sqrt(count) * max(math.sqrt(self._core(count)[1]), self.spread), self.least, 1e-300)
-
-    def _core(self, count: int) -> tuple[float, float]:
-        """Mean and variance without the largest and smallest losses, of which half a one is expected in a sum."""
-        share = min(0.5 / count, 0.16)
-        inside = (np.cumsum(self.masses) > share) & (np.cumsum(self.masses[::-1])[::-1] > share)
-        losses, masses = self.losses[inside], self.masses[inside]
-        total = float(masses.sum())
-        if not total > 0:
-            raise FloatingPointError("a privacy loss beyond the range of double precision")
-        mean = float((masses * losses).sum()) / total
-        return mean, float((masses * (losses - mean) ** 2).sum()) / total
-
-    def reach_of(self, scale: float) -> Reach:
-        body, reach = math.floor(math.log2(self.resolution * scale)), 2 * self.labels
-        return lambda exponent: reach if exponent >= body else 0
-
-    def total(self) -> RoundedLoss:
-        """The sum of all losses, formed along the binary digits of their number; two ones in a row add three."""
-        first, *others = re.findall("11|1|0", f"{self.steps:b}")
-        odd = {"1": self.one()}
-        if "11" in (first, *others):
-            odd["11"] = self._sum(self._sum(odd["1"], odd["1"]), odd["1"])
-        total = odd[first]
-        for digits in others:
-            for _ in digits:
-                total = self._sum(total, total)
-            if digits in odd:
-                total = self._sum(total, odd[digits])
-        return total
-
-    def _sum(self, left: RoundedLoss, right: RoundedLoss) -> RoundedLoss:
+    def add(left: RoundedLoss, right: RoundedLoss) -> RoundedLoss:
         count = left.count + right.count
-        share = self.spare / (8 * self.steps.bit_length())
-        return left.add(right, self.reach_of(self.scale(count)), share * count)
+        return left.add(right, grid.reach(count), spare / (8 * steps.bit_length()) * count)
 
-    def one(self) -> RoundedLoss:
-        """A single loss. All integrands are positive and smooth: Gauss-Legendre quadrature is right to rounding."""
-        pair = self.pair
-        low, high = pair._outcome_range(math.log(self.spare / 4), pair.leaving)
-        ends = pair._loss(np.array([low, high]))[0] - self.mean
-        exponents, places = self._labels(float(ends[0]), float(ends[1]))
-        at = np.ldexp(places.astype(np.float64), exponents)
-        edges = self._edges(at + self.mean, low, high)
-        width = np.diff(edges)[:, None]
-        x = (edges[:-1, None] + width * NODES).ravel()
-        weights = (width * WEIGHTS).ravel() * _density(pair, x)
-        loss, slope = pair._loss(x)
-        loss = loss - self.mean
-        cell = np.clip(np.searchsorted(at, loss, side="right") - 1, 0, len(at) - 2)
-        spacing = (at[1:] - at[:-1])[cell]
-        share = np.expm1(at[cell] - loss) / np.expm1(-spacing)
-        outside = np.maximum(np.maximum(-share, share - 1), 0.0)
-        share = np.clip(share, 0.0, 1.0)
-        rows = np.zeros((2, len(at)))
-        for step, part in ((1, share), (0, 1 - share)):
-            rows[0] += np.bincount(cell + step, weights * part, len(at))
-            rows[1] += np.bincount(cell + step, weights * part * np.exp(at[cell + step] - loss), len(at))
-        z = np.abs(x).max() / pair.noise + pair.leaving / pair.noise
-        error = UNIT * (8 * z * z + 300)
-        blur = 16 * UNIT * (np.abs(loss) + abs(self.mean) + slope * (np.abs(x) + pair.leaving + pair.joining))
-        shift = float((blur + outside * spacing).max())
-        infinite = _mass_outside(pair, low, high) * (1 + 1e-9)
-        return RoundedLoss(1, self.mean, self._pieces(exponents, places, rows), error, shift, infinite)
+    first, *others = re.findall("11|1|0", f"{steps:b}")
+    odd = {"1": _one(pair, grid, spare)}
+    if "11" in (first, *others):
+        odd["11"] = add(add(odd["1"], odd["1"]), odd["1"])
+    total = odd[first]
+    for digits in others:
+        for _ in digits:
+            total = add(total, total)
+        if digits in odd:
+            total = add(total, odd[digits])
+    return total
 
-    def _labels(self, low: float, high: float) -> tuple[Whole, Whole]:
-        """Exponents and whole numbers of the labels from ``low`` to ``high``, in increasing order."""
-        reach = self.reach_of(self.scale(1))
-        exponent = math.floor(math.log2(self.resolution * self.scale(1)))
-        far = max(abs(low), abs(high))
-        found = [np.arange(-reach(exponent), reach(exponent) + 1)]
-        names = [np.full(len(found[0]), exponent)]
-        while math.ldexp(reach(exponent), exponent) < far:
-            exponent += 1
-            outer = np.arange(self.labels + 1, reach(exponent) + 1)
-            found = [-outer[::-1], *found, outer]
-            names = [np.full(len(outer), exponent), *names, np.full(len(outer), exponent)]
-        places, exponents = np.concatenate(found), np.concatenate(names)
-        at = np.ldexp(places.astype(np.float64), exponents)
-        first = max(int(np.searchsorted(at, low, side="right")) - 1, 0)
-        last = min(int(np.searchsorted(at, high)), len(at) - 1)
-        if not 1 <= last - first < MOST_LABELS:
-            raise FloatingPointError("a privacy loss beyond the range of double precision")
-        return exponents[first : last + 1], places[first : last + 1]
 
-    def _edges(self, losses: Array, low: float, high: float) -> Array:
-        """Outcomes between which everything is smooth: at labels, and not far apart in outcome or loss."""
-        gaps = np.diff(losses)
-        wide = np.nonzero(gaps > 0.5)[0]
-        if gaps[wide].sum() > MOST_EDGES / 2:
-            raise FloatingPointError("a privacy loss beyond what memory is given to it")
-        more = [np.arange(losses[i] + 0.5, losses[i + 1], 0.5) for i in wide]
-        inner = self.pair._outcome(np.unique(np.concatenate([losses, *more])))
-        panels = max(8, math.ceil((high - low) / (0.25 * self.pair.noise)))
-        if panels > MOST_LABELS:
-            raise FloatingPointError("noise beyond the range of double precision")
-        even = np.linspace(low, high, panels + 1)
-        return np.unique(np.concatenate([even, inner[(inner > low) & (inner < high)]]))
+def _one(pair: GroupPair, grid: LabelGrid, spare: float) -> RoundedLoss:
+    """A single loss. All integrands are positive and smooth: Gauss-Legendre quadrature is right to rounding.
 
-    @staticmethod
-    def _pieces(exponents: Whole, places: Whole, rows: Array) -> dict[int, Piece]:
-        pieces: dict[int, Piece] = {}
-        for exponent in np.unique(exponents).tolist():
-            for side in (places < 0, places >= 0):
-                here = np.nonzero((exponents == exponent) & side)[0]
-                if len(here):
-                    piece = Piece(int(places[here[0]]), rows[:, here[0] : here[-1] + 1])
-                    joined = together(pieces.get(exponent), piece)
-                    assert joined is not None
-                    pieces[exponent] = joined
-        return pieces
+    Outcomes outside of the range count as infinite losses; centre and labels of ``grid`` are proposals.
+    """
+    low, high = pair.outcome_range(math.log(spare / 4), pair.leaving)
+    mean = grid.mean
+    ends = pair._loss(np.array([low, high]))[0] - mean
+    exponents, places = grid.single(float(ends[0]), float(ends[1]))
+    at = np.ldexp(places.astype(np.float64), exponents)
+    if not (2 <= len(at) <= MOST_LABELS >= np.ptp(places) and at[0] <= ends[0] and ends[1] <= at[-1]):
+        raise FloatingPointError("a privacy loss beyond the range of double precision")
+    if not np.all(at[1:] > at[:-1]):
+        raise FloatingPointError("labels of a privacy loss that do not increase")
+    edges = _edges(pair, at + mean, low, high)
+    width = np.diff(edges)[:, None]
+    x = (edges[:-1, None] + width * NODES).ravel()
+    weights = (width * WEIGHTS).ravel() * _density(pair, x)
+    loss, slope = pair._loss(x)
+    loss = loss - mean
+    cell = np.clip(np.searchsorted(at, loss, side="right") - 1, 0, len(at) - 2)
+    spacing = (at[1:] - at[:-1])[cell]
+    share = np.expm1(at[cell] - loss) / np.expm1(-spacing)
+    outside = np.maximum(np.maximum(-share, share - 1), 0.0)
+    share = np.clip(share, 0.0, 1.0)
+    rows = np.zeros((2, len(at)))
+    for step, part in ((1, share), (0, 1 - share)):
+        rows[0] += np.bincount(cell + step, weights * part, len(at))
+        rows[1] += np.bincount(cell + step, weights * part * np.exp(at[cell + step] - loss), len(at))
+    z = np.abs(x).max() / pair.noise + pair.leaving / pair.noise
+    error = UNIT * (8 * z * z + 300)
+    blur = 16 * UNIT * (np.abs(loss) + abs(mean) + slope * (np.abs(x) + pair.leaving + pair.joining))
+    shift = float((blur + outside * spacing).max())
+    infinite = _mass_outside(pair, low, high) * (1 + 1e-9)
+    pieces: dict[int, Piece] = {}
+    for exponent in np.unique(exponents).tolist():
+        here = exponents == exponent
+        start = int(places[here].min())
+        labels = np.zeros((2, int(places[here].max()) - start + 1))
+        labels[:, places[here] - start] = rows[:, here]
+        pieces[exponent] = Piece(start, labels)
+    return RoundedLoss(1, mean, pieces, error, shift, infinite)
+
+
+def _edges(pair: GroupPair, losses: Array, low: float, high: float) -> Array:
+    """Outcomes between which everything is smooth: at labels, and not far apart in outcome or loss."""
+    gaps = np.diff(losses)
+    wide = np.nonzero(gaps > 0.5)[0]
+    if gaps[wide].sum() > MOST_EDGES / 2:
+        raise FloatingPointError("a privacy loss beyond what memory is given to it")
+    more = [np.arange(losses[i] + 0.5, losses[i + 1], 0.5) for i in wide]
+    inner = pair._outcome(np.unique(np.concatenate([losses, *more])))
+    panels = max(8, math.ceil((high - low) / (0.25 * pair.noise)))
+    if panels > MOST_LABELS:
+        raise FloatingPointError("noise beyond the range of double precision")
+    even = np.linspace(low, high, panels + 1)
+    return np.unique(np.concatenate([even, inner[(inner > low) & (inner < high)]]))
 
 
 def _density(pair: GroupPair, x: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import bdtrc
 
-from discreet.accounting.allocation import DiscreteLaw, allocation_law, is_followed
+from discreet.accounting.allocation import AllocationLaw, allocation_law, is_followed
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.divergences import FIXED_ORDER, selected_moment
@@ -79,6 +79,7 @@ class Quality(NamedTuple):
 
 
 LawOf = Callable[[Direction, Quality], Law]
+LawBelow = Callable[[Event, int, "Relation"], LawOf | None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,6 @@ class Dominating:
     symmetric: bool
     largest: Fraction | None  # the exact epsilon of pure differential privacy, where it is rational
     boxes: tuple[tuple[LogMoment, int], ...] = ()
-    has_other_floor: bool = False  # a pair is no lower bound: :func:`attained` has another one
 
     def directions(self) -> tuple[Direction, ...]:
         """The directions that must be composed separately."""
@@ -126,21 +126,12 @@ class Dominating:
         return laws
 
 
-def attained(event: Event, relation: Relation) -> Dominating:
-    """Like :func:`dominating`, with pairs of data sets in place of pairs that are larger than all of them.
-
-    What is needed to tell these apart is needed for the release itself, so bounds from below come from here. They
-    differ where `has_other_floor` says so.
-    """
-    return dominating(event, relation, floor=True)
-
-
-def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominating:
+def dominating(event: Event, relation: Relation, below: LawBelow | None = None) -> Dominating:
     """The dominating composition of ``event``, or :class:`UnsupportedEvent` where no theorem is known.
 
-    All plain Gaussian releases together are one Gaussian release, exactly.
+    All plain Gaussian releases together are one Gaussian release, exactly. With ``below``, some parts have the laws
+    that it returns (:mod:`~discreet.accounting.attained`), and the result is a lower bound.
     """
-    has_other_floor = False
     shifts, log_hidden, log_unclear, laws, symmetric = [0.0], 0.0, 0.0, [], True
     largest: Fraction | None = Fraction(0)
     boxes: list[tuple[LogMoment, int]] = []
@@ -159,7 +150,10 @@ def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominat
                 continue
             log_unclear += log_seen
             part = loud
-        if isinstance(part, Gaussian):
+        if below is not None and (law := below(part, count, relation)) is not None:
+            laws.append(law)
+            symmetric, largest = False, None
+        elif isinstance(part, Gaussian):
             shifts.append(math.sqrt(count) / part.noise_multiplier)
             largest = None
         elif isinstance(part, TreeAggregation):
@@ -168,7 +162,7 @@ def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominat
             shifts.append(math.sqrt(count * part.nodes) / part.noise_multiplier)
             largest = None
         elif isinstance(part, Laplace):
-            laws.append(_same(LaplacePair(relation.reach / part.scale), count))
+            laws.append(constant_law(LaplacePair(relation.reach / part.scale), count))
             largest = _plus(largest, Fraction(relation.reach) / Fraction(part.scale) * count)
         elif isinstance(part, ApproximateDP):
             epsilon, delta = group_privacy(part.epsilon, part.delta, relation.group_size)
@@ -182,22 +176,21 @@ def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominat
                 exact_exposure = Bounds(delta, delta) if log_hidden == 0 and count == 1 else None
             log_hidden += count * float(np.log1p(-delta))
             if epsilon > 0:
-                laws.append(_same(DiscretePair.randomised_response(epsilon), count))
+                laws.append(constant_law(DiscretePair.randomised_response(epsilon), count))
                 largest = _plus(largest, Fraction(epsilon) * count)
         elif isinstance(part, BoundedRange):
             width = part.epsilon * relation.group_size  # ranges add up from one neighbour to the next
-            laws.append(_same(BoundedRangePair(width), count))
+            laws.append(constant_law(BoundedRangePair(width), count))
             largest = _plus(largest, Fraction(width) * count)
         elif isinstance(part, RandomisedResponse):
             laws.append(_response(part, count, relation))
             largest = _plus(largest, Fraction(part.epsilon) * count * relation.group_size)
         elif isinstance(part, DiscreteLaplace):
             shift = part.sensitivity * round(relation.reach)
-            laws.append(_same(discrete_laplace(part.scale, shift), count))
+            laws.append(constant_law(discrete_laplace(part.scale, shift), count))
             largest = None
         elif isinstance(part, MixtureOfGaussians):
-            laws.append(_mixture(part, count, relation, floor))
-            has_other_floor |= _missing(part) != 0
+            laws.append(mixture_law(part, count, relation, at_the_top=missing_probability(part) > 0))
             symmetric, largest = False, None
         elif isinstance(part, DiscreteGaussian):
             laws.append(_discrete_gaussian(part, count, relation))
@@ -213,23 +206,20 @@ def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominat
             symmetric = symmetric and relation.neighbours == "replace-one"
             largest = None
         elif isinstance(part, TruncatedPoissonSampled):
-            laws.append(_truncated_law(part, count, relation, floor))
-            has_other_floor |= _may_be_cut(part)
+            laws.append(_truncated_law(part, count, relation))
             symmetric, largest = False, None
         elif isinstance(part, FixedSizeSampled):
             laws.append(_fixed_size_law(part, count, relation))
             symmetric, largest = symmetric and relation.neighbours == "replace-one", None
         elif isinstance(part, SampledWithReplacement):
-            laws.append(_with_replacement(part, count, relation, floor))
-            has_other_floor, largest = True, None
+            laws.append(_with_replacement(part, count, relation))
+            largest = None
         elif isinstance(part, RandomlyAllocated):
             law = _allocated_law(part, count, relation)
             if not is_followed(part.of.noise_multiplier, part.steps):
-                # At most the release without sampling (docs/mathematics.md, (4)). At least the sum of all steps:
-                # N(1, steps noise^2) with the record and N(0, steps noise^2) without it.
-                spread = math.sqrt(part.steps) * (1 + 1e-14) if floor else 1.0
-                shifts.append(math.sqrt(count) / part.of.noise_multiplier / spread)
-                has_other_floor, largest = True, None
+                # At most the release without sampling (docs/mathematics.md, (4)).
+                shifts.append(math.sqrt(count) / part.of.noise_multiplier)
+                largest = None
                 continue
             laws.append(law)
             symmetric, largest = False, None
@@ -239,8 +229,7 @@ def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominat
     mu = relation.reach * math.hypot(*shifts)
     surely, perhaps = (-float(np.expm1(value)) for value in (log_hidden, log_hidden + log_unclear))
     exposed = Bounds(surely * (1 - ULPS), min(perhaps * (1 + ULPS), 1.0))
-    known = (mu, exact_exposure or exposed, tuple(laws), symmetric, largest, tuple(boxes))
-    return Dominating(*known, has_other_floor)
+    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric, largest, tuple(boxes))
 
 
 def without_sampling(event: Event) -> Event:
@@ -305,13 +294,13 @@ def _log_unseen(event: Event, group_size: int) -> float:
     return group_size * each
 
 
-def _same(pair: Pair, count: int) -> LawOf:
+def constant_law(pair: Pair, count: int) -> LawOf:
     """A law that is the same in both directions."""
     law = Law(pair, pair, count)
     return lambda direction, quality: law
 
 
-def _either(pair: Pair, count: int) -> LawOf:
+def two_sided_law(pair: Pair, count: int) -> LawOf:
     """A law given for the direction ``remove``."""
     turned = Reversed(pair)
     laws = {"remove": Law(pair, pair, count), "add": Law(turned, turned, count)}
@@ -323,7 +312,7 @@ def _of_its_own(event: Event, count: int, relation: Relation) -> LawOf:
     known = relation.neighbours != "zero-out"  # events from elsewhere were never asked about it
     pair = event.dominating_pair(relation.neighbours, relation.group_size) if known else None
     if isinstance(pair, Pair):
-        return _either(pair, count)
+        return two_sided_law(pair, count)
     raise UnsupportedEvent(
         f"{event!r} is not an event that the accountant knows, or brings no dominating_pair() for "
         f"{relation.neighbours} neighbours and groups of {relation.group_size}."
@@ -337,27 +326,27 @@ def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawO
             "neighbours='replace-one'."
         )
     # Every record of a group answers by itself.
-    return _same(randomised_response(event.epsilon, event.categories), count * relation.group_size)
+    return constant_law(randomised_response(event.epsilon, event.categories), count * relation.group_size)
 
 
-def _mixture(event: MixtureOfGaussians, count: int, relation: Relation, floor: bool) -> LawOf:
+def mixture_law(event: MixtureOfGaussians, count: int, relation: Relation, at_the_top: bool) -> LawOf:
     """Given probabilities add up to 1 but for rounding, which counts once for each release.
 
-    What is missing joins the largest shift, or the smallest one for the floor; what is too much leaves the other end.
-    By that the inner products of the shifts, hence H_a, can only grow, or only fall (docs/mathematics.md, (3)).
+    What is missing joins the largest shift and what is too much leaves the smallest, so that the inner products of
+    the shifts, hence H_a, can only grow (docs/mathematics.md, (3)). With the other ends they can only fall.
     """
     if not relation.one_more or relation.group_size > 1:
         raise UnsupportedEvent(
             "mixtures of Gaussians are proved for add-remove neighbours and group_size=1 only; put what a group may "
             "add into the shifts."
         )
-    missing = _missing(event)
-    chances = _moved(event.probabilities, missing, (missing > 0) != floor) if missing else event.probabilities
+    missing = missing_probability(event)
+    chances = _moved(event.probabilities, missing, at_the_top) if missing else event.probabilities
     kept = [(shift, chance) for shift, chance in zip(event.shifts, chances, strict=True) if chance > 0]
-    return _either(MixturePair.of(event.deviation, *zip(*kept, strict=True)), count)
+    return two_sided_law(MixturePair.of(event.deviation, *zip(*kept, strict=True)), count)
 
 
-def _missing(event: MixtureOfGaussians) -> Fraction:
+def missing_probability(event: MixtureOfGaussians) -> Fraction:
     """What its probabilities lack of 1; nothing where it is less than the rounding of a mass of 1 in every pair."""
     missing = Fraction(1) - sum(map(Fraction, event.probabilities), Fraction(0))
     return missing if abs(missing) > ROUNDING else Fraction(0)
@@ -389,23 +378,23 @@ def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:
     if isinstance(event.of, Gaussian):
         noise = event.of.noise_multiplier
         if relation.neighbours == "replace-one":
-            return _same(GroupPair(noise, event.rate, relation.group_size, relation.group_size), count)
+            return constant_law(GroupPair(noise, event.rate, relation.group_size, relation.group_size), count)
         if relation.group_size > 1:
-            return _either(GroupPair(noise, event.rate, relation.group_size, 0), count)
-        return _either(_sampled_pair(noise, event.rate), count)
+            return two_sided_law(GroupPair(noise, event.rate, relation.group_size, 0), count)
+        return two_sided_law(sampled_pair(noise, event.rate), count)
     if relation.neighbours == "replace-one" or relation.group_size > 1:
         raise UnsupportedEvent(
             "Poisson-sampled Laplace noise has no proved dominating pair under replace-one neighbours or for "
             "groups; use add-remove neighbours with group_size=1, or Gaussian noise."
         )
-    return _either(Sampled(LaplacePair(1 / event.of.scale), event.rate), count)
+    return two_sided_law(Sampled(LaplacePair(1 / event.of.scale), event.rate), count)
 
 
-def _sampled_pair(noise: float, rate: float) -> Pair:
+def sampled_pair(noise: float, rate: float) -> Pair:
     return Sampled(GaussianPair(1 / noise), rate) if rate < 1 else GaussianPair(1 / noise)
 
 
-def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relation, floor: bool) -> LawOf:
+def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relation) -> LawOf:
     """Condition on the batch of the others. Below the limit a record joins it, else it takes the place of another.
 
     Which case it is depends on the others alone and is shown; the second one dominates the first, so that a bound on
@@ -416,13 +405,11 @@ def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relatio
             "Poisson batches with a limit are proved for add-remove neighbours and group_size=1 only; leave the "
             "limit away, with PoissonSampled."
         )
-    joins, takes = (_sampled_pair(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
-    if not _may_be_cut(event):
-        return _either(joins, count)
-    if floor:
-        return _either(_sampled_pair(event.noise_multiplier / _moves(event), _chance_kept(event)), count)
+    joins, takes = (sampled_pair(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
+    if not may_be_cut(event):
+        return two_sided_law(joins, count)
     full = min(_chance_of_full(event) * (1 + 1e-6), 1.0)
-    return _either(Labelled((joins, takes), (1 - full, full)) if full < 1 else takes, count)
+    return two_sided_law(Labelled((joins, takes), (1 - full, full)) if full < 1 else takes, count)
 
 
 def _chance_of_full(event: TruncatedPoissonSampled) -> float:
@@ -432,26 +419,8 @@ def _chance_of_full(event: TruncatedPoissonSampled) -> float:
     return float(bdtrc(event.limit - 1, event.records - 1, event.rate))
 
 
-def _may_be_cut(event: TruncatedPoissonSampled) -> bool:
+def may_be_cut(event: TruncatedPoissonSampled) -> bool:
     return _chance_of_full(event) >= 1e-300
-
-
-def _moves(event: TruncatedPoissonSampled) -> int:
-    """How far a record moves the sum of the data set of :func:`_chance_kept`."""
-    return 2 if event.rate == 1 else 1
-
-
-def _chance_kept(event: TruncatedPoissonSampled) -> float:
-    """Probability that a record of the largest table is in the batch, rounded down.
-
-    If everybody else adds nothing, what is released is a Poisson sample of this rate: a lower bound that is attained.
-    If all batches are full, everybody else may be its opposite, and the sum moves twice as far. Of the S others that
-    are drawn, fewer than the limit B leave a place; else B / (S + 1) of the batches keep the record:
-    rate P(S < B) + (B / n) P(Bin(n, rate) > B) for n records.
-    """
-    fewer = 1 - float(bdtrc(event.limit - 1, event.records - 1, event.rate)) * (1 + 1e-6)
-    more = float(bdtrc(event.limit, event.records, event.rate)) * (1 - 1e-6)
-    return float((event.rate * max(fewer, 0.0) + event.limit / event.records * more) * (1 - 1e-9))
 
 
 def _fixed_size_law(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
@@ -461,19 +430,18 @@ def _fixed_size_law(event: FixedSizeSampled, count: int, relation: Relation) -> 
             "fixed-size batches are proved for Gaussian noise and group_size=1 only; use Poisson sampling."
         )
     if relation.neighbours == "zero-out":
-        return _either(ZeroedFixedSize(event.of.noise_multiplier, event.rate), count)
-    return _same(FixedSize(GaussianPair(2 / event.of.noise_multiplier), event.rate), count)
+        return two_sided_law(ZeroedFixedSize(event.of.noise_multiplier, event.rate), count)
+    return constant_law(FixedSize(GaussianPair(2 / event.of.noise_multiplier), event.rate), count)
 
 
-def _with_replacement(event: SampledWithReplacement, count: int, relation: Relation, floor: bool) -> LawOf:
+def _with_replacement(event: SampledWithReplacement, count: int, relation: Relation) -> LawOf:
     _refuse_a_public_number(relation)
     if relation.group_size > 1 or relation.neighbours != "replace-one":
         raise UnsupportedEvent(
             "batches drawn with replacement are proved for replace-one neighbours and group_size=1 only; use Poisson "
             "sampling."
         )
-    pairs = with_replacement(event.noise_multiplier, event.batch_size, event.records)
-    return _same(pairs[1] if floor else pairs[0], count)
+    return constant_law(with_replacement(event.noise_multiplier, event.batch_size, event.records), count)
 
 
 def _refuse_a_public_number(relation: Relation) -> None:
@@ -502,24 +470,14 @@ def _allocated_law(event: RandomlyAllocated, count: int, relation: Relation) -> 
 
     def law(direction: Direction, quality: Quality) -> Law:
         tail = min(max(quality.tail / count, 1e-100), 0.1)
-        upper, lower = _allocation_pairs(noise, event.steps, tail, quality.tolerance)[direction]
-        return Law(upper, lower, count)
+        both = _allocation(noise, event.steps, tail, quality.tolerance)
+        return Law(*(both.remove if direction == "remove" else both.add), count)
 
     return law
 
 
 @lru_cache(maxsize=4)
-def _allocation_pairs(
-    noise: float, steps: int, tail: float, tolerance: float
-) -> dict[Direction, tuple[DiscretePair, DiscretePair]]:
+def _allocation(noise: float, steps: int, tail: float, tolerance: float) -> AllocationLaw:
     # The two laws differ relatively by about 0.05 log2(steps) resolution^2: some 15 % of the tolerance.
     resolution = float(np.clip(np.sqrt(3 * tolerance / math.log2(2 * steps)), 1e-3, 1 / 16))
-    law = allocation_law(noise, steps, tail=tail, resolution=resolution)
-    return {
-        "remove": (_discrete(law.remove.upper), _discrete(law.remove.lower)),
-        "add": (_discrete(law.add.upper), _discrete(law.add.lower)),
-    }
-
-
-def _discrete(law: DiscreteLaw) -> DiscretePair:
-    return DiscretePair(law.losses, law.p, law.q, law.p_infinite)
+    return allocation_law(noise, steps, tail=tail, resolution=resolution)

@@ -14,8 +14,6 @@ is hardly one; above, M(u + mu) lies between 0 and 1 / (u + mu), which is all th
 
 >>> round(gaussian_epsilon(delta=1e-5, mu=1.0), 10)
 4.3771780957
->>> round(analytic_gaussian_noise(epsilon=1.0, delta=1e-5), 10)
-3.7306316348
 
 In docs/accountants.md: A1, A2.
 """
@@ -23,12 +21,12 @@ In docs/accountants.md: A1, A2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 
+from discreet.accounting.roots import root_of
 from discreet.errors import probability, real
 from discreet.guarantee import Bounds
 
@@ -83,7 +81,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         point = _point(epsilon, mu)
         return target - point.log_odds, point.epsilon_slope
 
-    return _root(excess, start)
+    return max(root_of(excess, start), 0.0)
 
 
 def gaussian_epsilon_bounds(delta: float, mu: float, error: float = 0.0) -> Bounds:
@@ -157,54 +155,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         point = _point(epsilon, mu)
         return point.log_odds - target, point.mu_slope
 
-    mu = _root(excess, start)
+    mu = root_of(excess, start)
     step = ALLOWANCE / max(mu * _point(epsilon, mu).mu_slope, _TINY) + 1e-16
     safe = mu
     while _point(epsilon, safe).log_odds > target - ALLOWANCE:
         safe, step = mu * math.exp(-step), 2 * step
     return safe
-
-
-def analytic_gaussian_noise(epsilon: float, delta: float) -> float:
-    """The smallest noise multiplier for one release at any epsilon (Balle and Wang 2018), rounded up.
-
-    Guarantee: noise of this many times the sensitivity makes the release (epsilon, delta)-DP.
-    """
-    return math.nextafter(1 / gaussian_mu(epsilon, delta), math.inf)
-
-
-def classic_gaussian_noise(epsilon: float, delta: float) -> float:
-    """The textbook noise multiplier sqrt(2 ln(1.25/delta)) / epsilon (Dwork and Roth 2014), rounded up.
-
-    Guarantee: noise of this many times the sensitivity makes the release (epsilon, delta)-DP. The theorem is
-    for epsilon below 1 and fails for large epsilon (at delta = 1e-5 from 8.42 on), so others are refused.
-
-    >>> round(classic_gaussian_noise(epsilon=0.5, delta=1e-5), 10)
-    9.6896105252
-    """
-    remedy = (
-        "The classic formula is proved for epsilon < 1 only; use analytic_gaussian_noise for any epsilon."
-    )
-    epsilon, delta = real("epsilon", epsilon, above=0, below=1, remedy=remedy), probability("delta", delta)
-    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon * (1 + 1e-15)
-
-
-def gaussian_power(false_alarms: float, mu: float) -> float:
-    """The best hit rate of any membership test with this false-alarm rate, rounded up (Dong, Roth, Su 2022).
-
-    Guarantee: no test of whether a record was used finds more of them. The best one finds as many.
-
-    >>> round(gaussian_power(false_alarms=0.01, mu=1.0), 10)
-    0.0923622481
-    """
-    false_alarms, mu = real("false_alarms", false_alarms, at_least=0, at_most=1), _positive("mu", mu)
-    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) * (1 + ALLOWANCE))
-
-
-def gaussian_power_bounds(false_alarms: float, mu: float) -> Bounds:
-    """Certified bounds on :func:`gaussian_power`, which differ by rounding only."""
-    power = gaussian_power(false_alarms, mu)
-    return Bounds(power * (1 - 1e-12), power * (1 + 1e-12))
 
 
 class _Point(NamedTuple):
@@ -285,39 +241,9 @@ def _log_mills_quotient(u: float, v: float) -> float:
     return math.log1p(-quotient) - math.log(u + at_u) - math.log(v + at_v)
 
 
-def _root(increasing: Callable[[float], tuple[float, float]], x: float) -> float:
-    """The positive zero of an increasing function (value, slope): Newton's method inside a bracket."""
-    lower, upper = 0.0, math.inf
-    for _ in range(200):
-        value, slope = increasing(x)
-        lower, upper = (lower, x) if value > 0 else (x, upper)
-        step = value / slope if slope > 0 else math.inf
-        if abs(step) <= 1e-11 * x:  # the error of the next point is about the square of this step
-            return x - step
-        inside = lower < x - step < upper
-        x = x - step if inside else 0.5 * (lower + min(upper, 4 * x))
-    return x
-
-
 def _positive(name: str, value: float) -> float:
     return real(name, value, above=0, remedy="It is the sensitivity divided by the noise's deviation.")
 
 
 def _check_point(epsilon: float, mu: float) -> tuple[float, float]:
     return real("epsilon", epsilon, at_least=0), _positive("mu", mu)
-
-
-# ---- Laplace noise: of ``scale`` times the l1 sensitivity it is (1/scale)-DP, with delta = 0 ----
-
-
-def laplace_noise(epsilon: float) -> float:
-    """The smallest scale for one release, as a multiple of the l1 sensitivity, rounded up unless exact.
-
-    Guarantee: noise of this scale makes the release (epsilon, 0)-DP.
-
-    >>> laplace_noise(epsilon=0.5)
-    2.0
-    """
-    epsilon = real("epsilon", epsilon, above=0, remedy="No noise hides everything.")
-    inverse = 1 / epsilon
-    return inverse if math.frexp(epsilon)[0] == 0.5 else math.nextafter(inverse, math.inf)

@@ -60,7 +60,7 @@ def _log_top(laws: Sequence[Law]) -> float:
 
 def _log_mass_near_top(pair: Pair, distance: float) -> float:
     """log P(L >= largest loss - distance), with a margin for the rounding of losses."""
-    top = pair.p_range(-np.inf)[1]
+    top = pair._limits[1]
     low = (top - distance) - 1e-12 * abs(top) - 1e-15
     with np.errstate(divide="ignore"):
         cells = pair.cells(np.array([low, np.inf]))

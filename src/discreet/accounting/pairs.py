@@ -20,7 +20,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri_exp
+from scipy.special import ndtr
+
+from discreet.accounting.pair_ranges import (
+    BoundedLossRange,
+    DiscreteRange,
+    GaussianRange,
+    LabelledRange,
+    LaplaceRange,
+    LossRange,
+    ReversedRange,
+    SampledRange,
+)
 
 Array = NDArray[np.float64]
 
@@ -37,13 +48,8 @@ class Cells(NamedTuple):
     p_above: float
 
 
-class Pair(ABC):
+class Pair(LossRange, ABC):
     """The law of a privacy loss under P and under Q."""
-
-    @property
-    def atoms(self) -> tuple[float, float] | None:
-        """The two ends of a law that has atoms there: a grid should hold both."""
-        return None
 
     @abstractmethod
     def cells(self, boundaries: Array) -> Cells:
@@ -54,17 +60,10 @@ class Pair(ABC):
         cells = self.cells(boundaries)
         return cells.p, cells.q
 
-    @abstractmethod
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        """Losses beyond which P has at most mass exp(log_tail), on each side."""
-
-    @abstractmethod
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        """Losses beyond which Q has at most mass exp(log_tail), on each side."""
-
-    @abstractmethod
-    def nodes(self, log_tail: float) -> Array:
-        """A few hundred boundaries that follow the law; they steer the search and prove nothing."""
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """The smallest and the largest possible loss. A pair from elsewhere answers by its range without a tail."""
+        return self.p_range(-np.inf)
 
 
 def normal_masses(z: Array) -> Array:
@@ -79,16 +78,12 @@ def normal_masses(z: Array) -> Array:
     return masses
 
 
-def normal_quantile(log_tail: float) -> float:
-    """The z with upper tail exp(log_tail); minus infinity where that tail is all the mass."""
-    return -float(ndtri_exp(log_tail)) if log_tail < 0 else -np.inf
-
-
 @dataclass(frozen=True)
-class GaussianPair(Pair):
+class GaussianPair(GaussianRange, Pair):
     """N(mu, 1) against N(0, 1): the loss is N(mu^2/2, mu^2) under P. Symmetric."""
 
     mu: float
+    _limits = (-np.inf, np.inf)
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         middle, half = boundaries / self.mu, self.mu / 2
@@ -99,21 +94,9 @@ class GaussianPair(Pair):
         first, last = boundaries[[0, -1]] / self.mu - self.mu / 2
         return Cells(p, q, float(ndtr(first)), float(ndtr(-last)))
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        width = self.mu * normal_quantile(log_tail)
-        return self.mu**2 / 2 - width, self.mu**2 / 2 + width
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self.p_range(log_tail)
-        return low - self.mu**2, high - self.mu**2
-
-    def nodes(self, log_tail: float) -> Array:
-        low, high = self.p_range(log_tail)
-        return np.linspace(low, high, 400)
-
 
 @dataclass(frozen=True)
-class LaplacePair(Pair):
+class LaplacePair(LaplaceRange, Pair):
     """Laplace(1 shifted by ``width``) against Laplace(1), ``width`` = shift / scale. Symmetric.
 
     It also dominates every vector of Laplace releases whose shifts add up to ``width``: moving one coordinate
@@ -124,7 +107,7 @@ class LaplacePair(Pair):
     width: float
 
     @property
-    def atoms(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         return -self.width, self.width
 
     def cells(self, boundaries: Array) -> Cells:
@@ -135,17 +118,9 @@ class LaplacePair(Pair):
         q_above = np.where(boundaries < -self.width, 1.0, q_above)
         return Cells(np.diff(p_below), -np.diff(q_above), float(p_below[0]), float(1.0 - p_below[-1]))
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return -self.width, self.width
-
-    q_range = p_range
-
-    def nodes(self, log_tail: float) -> Array:
-        return self.width * (1 + 1e-9) * np.linspace(-1.0, 1.0, 200)  # both atoms inside
-
 
 @dataclass(frozen=True)
-class Sampled(Pair):
+class Sampled(SampledRange, Pair):
     """A record takes part with probability ``rate``: ((1 - rate) Q + rate P, Q). The *remove* direction.
 
     Poisson sampling under add-remove neighbours: condition on the sample of the other records (H is jointly
@@ -157,8 +132,8 @@ class Sampled(Pair):
     rate: float
 
     @property
-    def atoms(self) -> tuple[float, float] | None:
-        return None if self.base.atoms is None else self._range(*self.base.atoms)
+    def _limits(self) -> tuple[float, float]:
+        return self._range(*self.base._limits)
 
     def _base_loss(self, loss: Array) -> Array:
         far = loss > 40.0
@@ -188,37 +163,16 @@ class Sampled(Pair):
         above = (1 - self.rate) * edge.q[2] + self.rate * (edge.p[2] + edge.p_above)
         return Cells(p, q, float(below), float(above))
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        q_low, q_high = self.base.q_range(log_tail - np.log(2))
-        p_low, p_high = self.base.p_range(min(log_tail - np.log(2 * self.rate), 0.0))
-        return self._range(min(q_low, p_low), max(q_high, p_high))
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(*self.base.q_range(log_tail))
-
-    def nodes(self, log_tail: float) -> Array:
-        # Even steps of the base loss, wide enough for both the sampled and the unsampled world.
-        q_low, q_high = self.base.q_range(log_tail - np.log(2))
-        p_low, p_high = self.base.p_range(min(log_tail - np.log(2 * self.rate), 0.0))
-        if isinstance(self.base, LaplacePair):
-            return self._loss(self.base.nodes(log_tail))
-        if isinstance(self.base, Labelled):
-            seen = self.base.common_pairs(log_tail)
-            return np.unique(np.concatenate([Sampled(pair, self.rate).nodes(tail) for pair, tail in seen]))
-        low, high = min(q_low, p_low), max(q_high, p_high)
-        count = int(np.clip((high - low) / (0.05 * (q_high - q_low) / 14), 400, 4000))
-        return increasing(self._loss(np.linspace(low, high, count)))
-
 
 @dataclass(frozen=True)
-class Reversed(Pair):
+class Reversed(ReversedRange, Pair):
     """(Q, P): the other direction. The loss changes its sign and the laws their places."""
 
     of: Pair
 
     @property
-    def atoms(self) -> tuple[float, float] | None:
-        return None if self.of.atoms is None else (-self.of.atoms[1], -self.of.atoms[0])
+    def _limits(self) -> tuple[float, float]:
+        return -self.of._limits[1], -self.of._limits[0]
 
     @staticmethod
     def _turn(boundaries: Array) -> Array:
@@ -236,20 +190,9 @@ class Reversed(Pair):
         _, outside = self.of.masses(np.array([-np.inf, first, last, np.inf]))
         return Cells(p, q, float(outside[2]), float(outside[0]))
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self.of.q_range(log_tail)
-        return -high, -low
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self.of.p_range(log_tail)
-        return -high, -low
-
-    def nodes(self, log_tail: float) -> Array:
-        return -self.of.nodes(log_tail)[::-1]
-
 
 @dataclass(frozen=True)
-class Labelled(Pair):
+class Labelled(LabelledRange, Pair):
     """One of several pairs, drawn with ``weights`` that add up to 1; which one it was is seen.
 
     By joint convexity it dominates every mixture of what these pairs dominate. Masses of losses just add up.
@@ -269,23 +212,14 @@ class Labelled(Pair):
     def _mix(self, values: Sequence[Array | float]) -> Array:
         return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
 
-    def common_pairs(self, log_tail: float) -> list[tuple[Pair, float]]:
-        """The pairs that are not rarer than the tail, each with the tail that it may lose."""
-        tails = [log_tail - float(np.log(len(self.pairs) * weight)) for weight in self.weights]
-        return [(pair, tail) for pair, tail in zip(self.pairs, tails, strict=True) if tail < 0]
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return _widest([pair.p_range(tail) for pair, tail in self.common_pairs(log_tail)])
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return _widest([pair.q_range(tail) for pair, tail in self.common_pairs(log_tail)])
-
-    def nodes(self, log_tail: float) -> Array:
-        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self.common_pairs(log_tail)]))
+    @property
+    def _limits(self) -> tuple[float, float]:
+        low, high = zip(*(pair._limits for pair in self.pairs), strict=True)
+        return min(low), max(high)
 
 
 @dataclass(frozen=True, eq=False)
-class DiscretePair(Pair):
+class DiscretePair(DiscreteRange, Pair):
     """Finitely many losses, increasing, with their masses; ``p_infinite`` sits at loss +infinity under P."""
 
     losses: Array
@@ -294,8 +228,8 @@ class DiscretePair(Pair):
     p_infinite: float = 0.0
 
     @property
-    def atoms(self) -> tuple[float, float] | None:
-        return (float(self.losses[0]), float(self.losses[1])) if len(self.losses) == 2 else None
+    def _limits(self) -> tuple[float, float]:
+        return float(self.losses[0]), np.inf if self.p_infinite > 0 else float(self.losses[-1])
 
     @classmethod
     def randomised_response(cls, epsilon: float) -> DiscretePair:
@@ -318,43 +252,12 @@ class DiscretePair(Pair):
             result[filled] = np.add.reduceat(masses[: place[-1]], place[filled])
         return result
 
-    def _trim(self, masses: Array, log_tail: float) -> tuple[float, float]:
-        tail = np.exp(log_tail)
-        low = int(np.searchsorted(np.cumsum(masses), tail))
-        high = len(masses) - 1 - int(np.searchsorted(np.cumsum(masses[::-1]), tail))
-        low = min(low, len(masses) - 1)
-        return float(self.losses[low]), float(self.losses[max(high, low)])
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self._trim(self.p, log_tail)
-        return low, np.inf if log_tail == -np.inf and self.p_infinite > 0 else high
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self._trim(self.q, log_tail)
-
-    def nodes(self, log_tail: float) -> Array:
-        low, high = self.p_range(log_tail)
-        inside = self.losses[(self.losses >= low) & (self.losses <= high)]
-        chosen = inside if len(inside) <= 2000 else inside[:: len(inside) // 1000]
-        return np.concatenate([[np.nextafter(chosen[0], -np.inf)], chosen, [high]]) if len(chosen) else chosen
-
-
-def _widest(ranges: list[tuple[float, float]]) -> tuple[float, float]:
-    """From the lowest to the highest; upside down if there is none, as where the tail is all the mass."""
-    return min((low for low, _ in ranges), default=np.inf), max((high for _, high in ranges), default=-np.inf)
-
-
-def increasing(values: Array) -> Array:
-    """Strictly increasing values only: where the loss is flat, neighbouring nodes coincide."""
-    keep = np.concatenate([[True], np.diff(np.maximum.accumulate(values)) > 0])
-    return np.asarray(values[keep])
-
 
 # ---- dominating pairs of mechanisms on whole numbers and categories, and of all with a bounded range ----
 
 
 @dataclass(frozen=True)
-class BoundedRangePair(Pair):
+class BoundedRangePair(BoundedLossRange, Pair):
     """Dominates every release whose losses lie in an interval of length ``epsilon``. Symmetric.
 
     Of all pairs with losses in [t - epsilon, t], the one with both ends only has the largest curve. The largest of
@@ -364,6 +267,10 @@ class BoundedRangePair(Pair):
     """
 
     epsilon: float
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return -self.epsilon, self.epsilon
 
     def cells(self, boundaries: Array) -> Cells:
         inner = np.clip(boundaries, -self.epsilon, self.epsilon)
@@ -375,14 +282,6 @@ class BoundedRangePair(Pair):
         above = -math.expm1((float(inner[-1]) - self.epsilon) / 2)
         total = -math.expm1(-self.epsilon)
         return Cells(p, q, below / total, above / total)
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return -self.epsilon, self.epsilon
-
-    q_range = p_range
-
-    def nodes(self, log_tail: float) -> Array:
-        return self.epsilon * np.linspace(-1.0, 1.0, 401)
 
 
 def randomised_response(epsilon: float, categories: int) -> DiscretePair:

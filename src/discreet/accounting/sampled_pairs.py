@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
+from discreet.accounting.pair_ranges import HalvesRange, MixtureRange, OppositeRange
 from discreet.accounting.pairs import (
     Array,
     Cells,
@@ -24,9 +25,7 @@ from discreet.accounting.pairs import (
     Pair,
     Reversed,
     Sampled,
-    increasing,
     normal_masses,
-    normal_quantile,
 )
 
 
@@ -45,7 +44,7 @@ def _binomial(size: int, rate: float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class GroupPair(Pair):
+class GroupPair(MixtureRange, Pair):
     """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
 
     P mixes N(j, noise^2) and Q mixes N(-j, noise^2) over the binomial number j of sampled records. It dominates
@@ -80,8 +79,8 @@ class GroupPair(Pair):
         down, down_slope = self._log_ratio(-outcome, self.joining)
         return up - down, up_slope + down_slope
 
+    @property
     def _limits(self) -> tuple[float, float]:
-        """The open range of the loss."""
         low = self.leaving * np.log1p(-self.rate) if self.joining == 0 and self.rate < 1 else -np.inf
         high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
         return low, high
@@ -96,7 +95,7 @@ class GroupPair(Pair):
         """The outcome at which the loss takes these values; the loss increases with the outcome."""
         if self.leaving == self.joining == 1:
             return self._single_outcome(loss)
-        low, high = self._limits()
+        low, high = self._limits
         result = np.where(loss <= low, -np.inf, np.inf)
         inside = (loss > low) & (loss < high)
         wanted = loss[inside]
@@ -139,29 +138,6 @@ class GroupPair(Pair):
             above += weight * float(ndtr(-z[-1]))
         return masses, below, above
 
-    def _outcome_range(self, log_tail: float, size: int) -> tuple[float, float]:
-        shifts, weights = self._mixture(size)
-        z = np.array([normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
-        return float(np.min(shifts - self.noise * z)), float(np.max(shifts + self.noise * z))
-
-    def _range(self, low: float, high: float) -> tuple[float, float]:
-        if np.isinf(low) or np.isinf(high):
-            return self._limits()
-        losses, _ = self._loss(np.array([low, high]))
-        return float(losses[0]), float(losses[1])
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(*self._outcome_range(log_tail, self.leaving))
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self._outcome_range(log_tail, self.joining)
-        return self._range(-high, -low)
-
-    def nodes(self, log_tail: float) -> Array:
-        low, high = self._outcome_range(log_tail, self.leaving)
-        count = int(np.clip((high - low) / (0.05 * self.noise), 400, 4000))
-        return increasing(self._loss(np.linspace(low, high, count))[0])
-
 
 # ---- a record, or a person, moves the sum by one of several amounts, each with a probability ----
 
@@ -187,6 +163,7 @@ class MixturePair(GroupPair):
             return np.zeros(1), np.ones(1)
         return np.array(self.shifts), np.array(self.weights)
 
+    @property
     def _limits(self) -> tuple[float, float]:
         return (math.log(self.weights[0]) if self.shifts[0] == 0 else -np.inf), np.inf
 
@@ -194,7 +171,7 @@ class MixturePair(GroupPair):
 # ---- batches of a fixed size ----
 
 
-class Halves(Pair):
+class Halves(HalvesRange, Pair):
     """The positive losses of one pair and the negative ones of another; both have the same H at a = 1."""
 
     @property
@@ -224,15 +201,9 @@ class Halves(Pair):
         at_zero = np.where((boundaries[:-1] < 0) & (boundaries[1:] >= 0), self._atom, 0.0)
         return above[0] + below[0] + at_zero, above[1] + below[1] + at_zero
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self.negative.p_range(log_tail)[0], self.positive.p_range(log_tail)[1]
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self.negative.q_range(log_tail)[0], self.positive.q_range(log_tail)[1]
-
-    def nodes(self, log_tail: float) -> Array:
-        below, above = self.negative.nodes(log_tail), self.positive.nodes(log_tail)
-        return np.concatenate([below[below < 0], [0.0], above[above > 0]])
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return self.negative._limits[0], self.positive._limits[1]
 
 
 @dataclass(frozen=True)
@@ -255,42 +226,27 @@ class FixedSize(Halves):
         return Reversed(self.positive)
 
 
-def with_replacement(noise: float, batch_size: int, records: int) -> tuple[Pair, Pair]:
-    """``batch_size`` draws, each of any of ``records`` records: a pair that dominates, and one that is attained.
+def with_replacement(noise: float, batch_size: int, records: int) -> Pair:
+    """``batch_size`` draws, each of any of ``records`` records: a pair that dominates.
 
     A record that is drawn k times moves the sum by 2k. Numbers of draws beyond 32 are rounded up to a few, which
-    dominates, as does a law with larger tails. The other pair has everybody else at the opposite of the record, so
-    the sum moves by exactly 2k: the mixture of N(2k) against N(0), with numbers of draws rounded down and smaller
-    tails. Inner products of its shifts only fall by that, hence H_a (docs/mathematics.md, (3)).
+    dominates, as does a law with larger tails.
     """
-    levels = [*range(1, min(32, batch_size) + 1)]
-    while levels[-1] < batch_size:
-        levels.append(min(batch_size, levels[-1] * 9 // 8 + 1))
+    levels = numbers_of_draws(batch_size)
     tails = bdtrc(np.array([0.0, *levels]), batch_size, 1 / records)  # more than none, more than 1, ...
     beyond = np.minimum(tails * (1 + 1e-6), 1.0)
     weights = -np.diff(beyond) / beyond[0]
     pairs = [(GaussianPair(2 * k / noise), float(w)) for k, w in zip(levels, weights, strict=True) if w > 0]
     base = Labelled(*zip(*pairs, strict=True)) if len(pairs) > 1 else pairs[0][0]
-    upper = FixedSize(base, float(beyond[0])) if beyond[0] < 1 else base
-    if records == 1:
-        return upper, upper
-    return upper, _attained_with_replacement(noise, batch_size, records, levels)
+    return FixedSize(base, float(beyond[0])) if beyond[0] < 1 else base
 
 
-def _attained_with_replacement(noise: float, batch_size: int, records: int, levels: list[int]) -> Pair:
-    kept: list[int] = []
-    reach = 2.0 * batch_size / records
-    for k in levels:  # some twenty levels: all of the first, and where most of the mass is
-        if k <= 12 or not kept or k >= 1.15 * kept[-1]:
-            kept.append(k)
-        if k > 12 and k > reach + 12 * math.sqrt(reach) + 24:
-            break
-    at_least = np.minimum(bdtrc(np.array(kept) - 1.0, batch_size, 1 / records), 1.0) * (1 - 1e-6)
-    chances = np.append(-np.diff(at_least), at_least[-1])
-    shifts = [(2.0 * k, float(w)) for k, w in zip(kept, chances, strict=True) if w > 1e-100]
-    rest = float(1 - math.fsum(w for _, w in shifts))
-    shifts = [(0.0, rest), *shifts]
-    return MixturePair.of(noise, *zip(*shifts, strict=True))
+def numbers_of_draws(batch_size: int) -> list[int]:
+    """The numbers of draws that are told apart, up to all of the batch."""
+    levels = [*range(1, min(32, batch_size) + 1)]
+    while levels[-1] < batch_size:
+        levels.append(min(batch_size, levels[-1] * 9 // 8 + 1))
+    return levels
 
 
 @dataclass(frozen=True)
@@ -314,11 +270,12 @@ class ZeroedFixedSize(Halves):
 
 
 @dataclass(frozen=True)
-class _Opposite(Pair):
+class _Opposite(OppositeRange, Pair):
     """(1 - rate) N(0) + rate N(2) against (1 - rate) N(0) + rate N(1), where the loss is positive: it grows there."""
 
     noise: float
     rate: float
+    _limits = (0.0, np.inf)
 
     def _outcome(self, loss: Array) -> Array:
         """Where the loss has these values: a quadratic equation in e^{x / noise^2}, a sum of positive terms."""
@@ -326,13 +283,6 @@ class _Opposite(Pair):
         v = 4 * (1 - self.rate) / self.rate * np.exp(-1 / self.noise**2) * near
         more = np.where(np.isinf(loss), 0.0, loss) + np.log1p(v / (2 * (1 + np.sqrt(1 + v))))
         return np.asarray(np.where(np.isinf(loss), loss, 1.5 + self.noise**2 * more))
-
-    def _loss(self, outcome: Array) -> Array:
-        one, two = ((2 * outcome * shift - shift**2) / (2 * self.noise**2) for shift in (1.0, 2.0))
-        kept = np.log1p(-self.rate) if self.rate < 1 else -np.inf
-        return np.asarray(
-            np.logaddexp(kept, np.log(self.rate) + two) - np.logaddexp(kept, np.log(self.rate) + one)
-        )
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         z = self._outcome(np.maximum(boundaries, 0.0)) / self.noise
@@ -350,20 +300,3 @@ class _Opposite(Pair):
             for z, move in ((low, -2 / self.noise), (-high, 2 / self.noise))
         )
         return Cells(p, q, below, above)
-
-    def _range(self, log_tail: float, shift: float) -> tuple[float, float]:
-        apart = normal_quantile(log_tail - np.log(2))
-        moved = normal_quantile(min(log_tail - np.log(2 * self.rate), 0.0))
-        high = max(self.noise * apart, shift + self.noise * moved, 1.5)
-        return 0.0, float(self._loss(np.array([high]))[0]) if high < np.inf else np.inf
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(log_tail, 2.0)
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(log_tail, 1.0)
-
-    def nodes(self, log_tail: float) -> Array:
-        high = float(self._outcome(np.array([self._range(log_tail, 2.0)[1]]))[0])
-        count = int(np.clip((high - 1.5) / (0.05 * self.noise), 400, 4000))
-        return np.unique(np.maximum(self._loss(np.linspace(1.5, high, count)), 0.0))

@@ -41,6 +41,7 @@ from discreet.guarantee import Neighbours, neighbours_named
 
 DIRECTIONS: tuple[Direction, ...] = ("remove", "add")
 LARGEST_ORDER = 1e3
+MOST_NODES = 2**16
 SLACK = 1 + 1e-9  # for the rounding of masses and powers, together below 1e-10
 _SURELY = 1e-40  # more than what masses that underflow could add, 1e-308 e^500 for each cell
 _LAW = Quality(tail=1e-40, tolerance=1e-3)
@@ -127,8 +128,11 @@ def truncated_excess(pair: Pair, order: float, cuts: Array) -> tuple[Array, Arra
 
 
 def _boundaries(pair: Pair, cuts: Array) -> Array:
-    """Ends of cells: minus infinity, places that follow the law, and all cuts."""
-    nodes = pair.nodes(-100.0)
+    """Ends of cells: minus infinity, places that follow the distribution, and all cuts.
+
+    The nodes of a pair are a proposal; ``SLACK`` covers the rounding of so many cells, wherever they are.
+    """
+    nodes = pair.nodes(-100.0)[:MOST_NODES]
     between = max(1, math.ceil(6000 / max(len(nodes), 1)))
     fine = np.interp(np.arange((len(nodes) - 1) * between + 1) / between, np.arange(len(nodes)), nodes)
     beyond = np.linspace(min(float(nodes[-1]), float(cuts[-1])), float(cuts[-1]), 2000)

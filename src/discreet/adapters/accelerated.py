@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from discreet.errors import InvalidParameter, missing_extra
 from discreet.plan.plan import Plan
 from discreet.pytorch.checks.compatibility import is_fully_sharded
-from discreet.pytorch.gradients import as_optimizers
+from discreet.pytorch.optimizer_step import as_optimizers
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.run import PrivateRun
 

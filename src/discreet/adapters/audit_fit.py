@@ -32,9 +32,9 @@ from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
 from discreet.linear.gate.clipped_gradients import sum_of_gradients
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import Block
-from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.recording_spending import Recorded, Tape
+from discreet.trusted.spending import Spending, Stage
 
 Floats = NDArray[np.float64]
 Told = Callable[[int, int], None]
@@ -212,7 +212,7 @@ class _Parts:
             return _Whole(*records)
         z, y = (np.repeat(part, self._each, axis=0) for part in records)
         people = People.of(np.repeat(np.arange(len(records[0])), self._each))
-        return _Whole(z, y, weights=people.weights(1), people=people.codes)
+        return _Whole(z, y, weights=people._weights(1), people=people._codes)
 
     def noise_of_fit(self, draws: int) -> Floats:
         """Every release of a whole fit, where the records add nothing, over the certificate's noise."""

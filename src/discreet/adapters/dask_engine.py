@@ -27,12 +27,12 @@ from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, missing_extra, real, whole
 from discreet.linear.fit_budget import run_name
 from discreet.linear.gate.partitioned_rows import PartitionedTable, Question
-from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
 from discreet.linear.partition_answers import Reading, Task, answer
+from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import PublicLog
-from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.sources import is_dask_frame
+from discreet.linear.user_routing import Ids, Share, UserCounts, UserCountTask, count_users, route_users
 from discreet.trusted.rows import MOST_RECORDS
 
 Table = Partitions | FrameOnCluster
@@ -75,7 +75,7 @@ class DaskEngine:
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
         table, unit = self._table(partitions), model._unit()
         nothing = table.without_rows()
-        nothing.chunks(model._to_read(nothing, target, target=target is None))  # which refuses unknown names
+        nothing.chunks(model._columns_to_read(nothing, target))  # which refuses unknown names
         if isinstance(table, FrameOnCluster):
             table.compute(self._rounds("frame"))
         seed = "" if model.unsafe_seed is None else " with a seed"  # which certificates tell
@@ -116,7 +116,7 @@ class DaskEngine:
         shares = self._shares(rounds, table, column)
         if sum(share.rows for share in shares) > MOST_RECORDS:
             raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        tally = PartitionSums(0, len(shares), like, [share.rows for share in shares], public)
         rounds.ask(lambda place, since: _call(table, *ask(shares[place])), tally)
         return tally.total()
 
@@ -131,10 +131,12 @@ class DaskEngine:
             rounds.sit(table.seats())
         if column is None:
             return shares
-        ids, register = Ids(column, os.urandom(32)), Register([part.rows for part in table.parts])
-        rounds.ask(lambda place, since: _call(table, people_in, Census(shares[place], ids)), register)
-        homes = homes_of(register.answers(), ids, table.parts)
-        return [share._replace(home=home) for share, home in zip(shares, homes, strict=True)]
+        ids, register = Ids(column, os.urandom(32)), UserCounts([part.rows for part in table.parts])
+        rounds.ask(
+            lambda place, since: _call(table, count_users, UserCountTask(shares[place], ids)), register
+        )
+        routes = route_users(register.answers(), ids, table.parts)
+        return [share._replace(route=route) for share, route in zip(shares, routes, strict=True)]
 
     def for_workers(self, model: Any) -> Any:
         """The model as workers need it: parameters only, without ledger, key and seed."""
@@ -151,7 +153,7 @@ class _Questions:
         self._rounds, self._table, self._reading, self._shares = rounds, table, reading, shares
         self._first: dict[bytes, int] = {}  # the question in which a part was sent first
 
-    def ask(self, question: Question, tally: Tally) -> None:
+    def ask(self, question: Question, tally: PartitionSums) -> None:
         """Let the tally have all answers."""
         for key in question.parts:
             self._first.setdefault(key, question.release)
@@ -162,7 +164,7 @@ class _Questions:
                 return _call(self._table, answer, task)
             # It has read its rows, and answered all questions before.
             new = {key: part for key, part in question.parts.items() if self._first[key] > since}
-            share = self._shares[place]._replace(home=None)
+            share = self._shares[place]._replace(route=None)
             return answer, Task(self._rounds.name, share, None, question._replace(parts=new))
 
         self._rounds.ask(call, tally)

@@ -15,8 +15,8 @@ from discreet.linear.frame_parts import (
     describe_frame,
     empty_frame,
 )
-from discreet.linear.homes import Share
-from discreet.linear.roll_call import Answer
+from discreet.linear.partition_results import Answer
+from discreet.linear.user_routing import Share
 
 
 class FrameOnCluster(Frames):
@@ -42,7 +42,7 @@ class FrameOnCluster(Frames):
     def call(self, function: Callable[[Any], Answer], task: Any) -> tuple[Any, ...]:
         """What a worker is to call, with the rows of all partitions that its share of the table reads."""
         share: Share = task.share
-        places = sorted({share.place, *(() if share.home is None else share.home.files)})
+        places = sorted({share.place, *(() if share.route is None else share.route.files)})
         return _with_rows, function, task, places, [self._futures[place] for place in places]
 
 
@@ -91,7 +91,7 @@ def _with_rows(function: Callable[[Any], Answer], task: Any, places: list[int], 
         return part._replace(frame=rows[place])  # type: ignore[no-any-return]
 
     share: Share = task.share
-    if share.home is not None:
-        parts = tuple(map(fill, share.home.files, share.home.parts))
-        share = share._replace(home=share.home._replace(parts=parts))
+    if share.route is not None:
+        parts = tuple(map(fill, share.route.files, share.route.parts))
+        share = share._replace(route=share.route._replace(parts=parts))
     return function(task._replace(share=share._replace(part=fill(share.place, share.part))))

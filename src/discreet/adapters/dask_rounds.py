@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from discreet.errors import PlanViolation
-from discreet.linear.roll_call import Answer, Roll
+from discreet.linear.partition_results import Answer, PartitionResults
 
 _LOOK = 0.25  # seconds between two looks at who is still there
 _PAUSE, _LONGER = 0.002, 1.05  # seconds between two looks for answers at first, and how much longer each time
@@ -47,7 +47,7 @@ class Rounds:
         self._told: dict[int, int] = {}  # how many values it has seen
         self._number = 0
 
-    def ask(self, ask: Ask, roll: Roll) -> None:
+    def ask(self, ask: Ask, roll: PartitionResults) -> None:
         """Let the roll have all answers."""
         self._number += 1
         try:
@@ -59,7 +59,7 @@ class Rounds:
         """Ask these workers for these partitions, as long as they are there."""
         self._seats.update(seats)
 
-    def _ask(self, ask: Ask, roll: Roll) -> None:
+    def _ask(self, ask: Ask, roll: PartitionResults) -> None:
         late: list[tuple[Places, Any]] = []
         behind = attempt = 0
         while roll.missing:
@@ -75,7 +75,7 @@ class Rounds:
             attempt += 1
         self._compare(late, roll)
 
-    def _compare(self, late: list[tuple[Places, Any]], roll: Roll) -> None:
+    def _compare(self, late: list[tuple[Places, Any]], roll: PartitionResults) -> None:
         """What came late counts too: it must say the same."""
         for places, future in late:
             for answer in self._answers({places: future}).get(places, ()):
@@ -135,7 +135,7 @@ class Rounds:
                 raise PlanViolation("The cluster has no workers; nothing is released.")
             time.sleep(_LOOK)
 
-    def _collect(self, futures: dict[Places, Any], roll: Roll) -> int:
+    def _collect(self, futures: dict[Places, Any], roll: PartitionResults) -> int:
         """Wait for answers until all are there, their workers are gone, or the deadline has passed.
 
         What was answered is taken out of ``futures``. Says 1 if some worker had lost what it was told before, so that

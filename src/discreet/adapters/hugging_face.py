@@ -28,7 +28,7 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
-from discreet.pytorch.batches import refuse_unreadable
+from discreet.pytorch.loaders import refuse_unreadable
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.run import Clipping, PrivateRun
 from discreet.pytorch.schedule import checked_plan
@@ -250,7 +250,8 @@ class PrivateTrainer(Trainer):
         if self.control.should_save:
             place = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             self.save_model(str(place), _internal_call=True)
-            self.run.save(place, scheduler=self.lr_scheduler)
+            if self._private["ledger"] is not None:  # otherwise there is nothing to resume with
+                self.run.save(place, scheduler=self.lr_scheduler)
             self._tell("on_save")
 
     def _tell(self, event: str) -> None:

@@ -246,7 +246,7 @@ class HistogramHolder:
         """Minus the histogram, in whole steps of ``grid``; of all records, whatever ``theta`` is."""
         if records is not None:
             raise NotImplementedError("all records are counted")
-        return BoundedSum(-self._rows.total(self._query, grid), self._query.bound, grid=grid)
+        return BoundedSum(-self._rows._total(self._query, grid), self._query.bound, grid=grid)
 
 
 def tally_of(fitted: FittedModel, by: Any) -> Tally:

@@ -3,7 +3,7 @@
     [study]
     algorithm = "recipe"
     [questions]                      # what may be asked at most; `discreet study new` writes it
-    kinds = ["Blocks", "ClassOf", "ClippedGradient", ...]
+    kinds = ["classes", "columns", "gradients", ...]
     releases = 400
     [model]
     kind = "classification"          # or "regression", "counts"
@@ -37,8 +37,8 @@ from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
-from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import CATALOGUE, Question, question_digest
+from discreet.linear.party_table import KINDS, PartyTable
+from discreet.linear.question_codec import Question, question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
@@ -51,39 +51,24 @@ from discreet.parties.study import Study
 FAMILIES = ("auto", "additive", "linear")
 _WORDS = {"kind", "family", "inference", "target", "columns", "unit", "pairs"}
 
-_COUNTED = (
-    *(
-        "Blocks",
-        "ClassOf",
-        "EvenBins",
-        "Levels",
-        "Numbers",
-        "Offset",
-        "TextSquares",
-        "WindowBin",
-        "HalfOctaves",
-    ),
-)
-_MOVED = ("SecondMoments", "ClippedGradient")
-_SCORED = {
-    "classification": ("ScoreLine",),
-    "regression": ("TargetBin", "TargetMoments", "TargetOffset", "ScoreLine"),
-    "counts": ("TargetHalfOctave", "TargetOffset", "CountExcess"),
-}
-_LEARNT = ("PowerCells", "RangeCells")
-_CURVES = ("Bins", "RankProducts", "Crossings", "PairCells", "HatCells")
-
 
 def kinds_for(schema: Schema, task: str, family: str, inference: bool) -> tuple[str, ...]:
-    """The queries that a fit of these columns may ask, by name."""
+    """The kinds of queries that a fit of these columns may ask."""
     target = schema.columns[str(schema.target)]
     bounded = not isinstance(target, Numeric) or target.declared
-    kinds = [*_COUNTED, *_MOVED, *_SCORED[task]]
-    kinds += _LEARNT if schema.undeclared or not bounded else ()
-    kinds += _CURVES if family != "linear" else ()
-    kinds += ["NewtonStep"] if inference else []
-    kinds += ["RowsOfPeople"] if schema.unit is not None else []
-    return tuple(sorted(kinds))
+    needed = {
+        "classes": True,
+        "columns": True,
+        "norms": True,
+        "moments": True,
+        "gradients": True,
+        "targets": task != "classification",
+        "ranges": bool(schema.undeclared) or not bounded,
+        "pairs": family != "linear",
+        "errors": inference,
+        "persons": schema.unit is not None,
+    }
+    return tuple(sorted(kind for kind, asked in needed.items() if asked))
 
 
 @dataclass(frozen=True)
@@ -116,8 +101,8 @@ class JointRecipe:
         if not isinstance(model.get("inference", False), bool):
             raise InvalidParameter("model.inference", model["inference"], "must be true or false.")
         assert study.questions is not None
-        if foreign := sorted(set(study.questions.kinds) - set(CATALOGUE)):
-            raise InvalidParameter("questions.kinds", foreign, "are no queries of the catalogue.")
+        if foreign := sorted(set(study.questions.kinds) - set(KINDS)):
+            raise InvalidParameter("questions.kinds", foreign, f"must be among {', '.join(KINDS)}.")
         made.estimator()
         return made
 
@@ -159,7 +144,7 @@ class JointRecipe:
         table = model._read(source, None, None, None, True)
         empty = trial._read(_EmptyTable(self.schema), None, None, None, True)
         unit = self.study.privacy.unit
-        records = len(table._people) if unit == "person" else table._row_count()
+        records = len(table._people._rows) if unit == "person" else table._row_count()
         return PartyTable(table, empty, self.schema, type(model._loss()), unit, records)
 
     def unlike_declared(self, path: Path) -> list[str]:

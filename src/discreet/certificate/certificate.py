@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet import __version__
-from discreet.accounting.power import power_bound
-from discreet.certificate.promises import Arithmetic, continued_plans, promises
+from discreet.certificate.certificate_views import CertificateViews, current_versions
+from discreet.certificate.promises import Arithmetic, not_covered_in, promises, seeded
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verify_certificate
-from discreet.charts import Picture, attack_chart, html_table
-from discreet.errors import (
-    CertificateRejected,
-    InvalidParameter,
-    LedgerUnavailable,
-    PlanViolation,
-    one_of,
-    real,
-)
-from discreet.files import digest, parse_json, read_text, write_whole
+from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation, one_of, real
+from discreet.files import digest, parse_json
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger
 from discreet.ledger.book import Statement
-from discreet.plan.explanation import NOT_COVERED
 from discreet.plan.plan import Plan
+from discreet.plan.procedure import Procedure
 
 FORMAT, FORMAT_WITH_MORE = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
-CHOSEN = "how this model was chosen among others: by scores on records, which this does not pay for"
-"""Not covered, and said in the first line, where a search fitted the model."""
-LEARNT = "learnt of the records before this fit"
-"""How what is not covered ends, and is said in the first line, where a pipeline was fitted to the same records."""
 
 
 @dataclass(frozen=True, repr=False)
-class Certificate:
+class Certificate(CertificateViews):
     """What was done, what the ledger says of it, and what follows for whom. It holds no private number.
 
     ``guarantee`` is for everything that ``plan`` releases under this ledger; ``together`` is for everything
@@ -70,7 +54,7 @@ class Certificate:
     def of(
         cls,
         ledger: Ledger,
-        plan: Plan,
+        plan: Procedure,
         *,
         arithmetic: Arithmetic | None = None,
         trusted: bool = True,
@@ -79,38 +63,39 @@ class Certificate:
     ) -> Certificate:
         """Certify what ``plan`` has released under ``ledger``.
 
-        ``trusted`` is False when a seed made the noise; such a certificate is never accepted. ``not_covered``
-        adds to what no training run covers, and ``checks`` says what was looked at on the way. The ledger writes
-        down the digest of the certificate, so that it vouches for all of it; if it cannot be written to any more,
-        the certificate says the same, and what only its issuer knows counts as claimed.
+        ``trusted`` is False when a seed made the noise, and so it is where the ledger says so of a run; such a
+        certificate is never accepted. ``not_covered`` adds to what no training run covers, and ``checks`` says what
+        was looked at on the way. The ledger writes down the digest of the certificate, so that it vouches for all of
+        it; if it cannot be written to any more, the certificate says the same, and what only its issuer knows counts
+        as claimed.
 
         Guarantee: the epsilons are proved, or :class:`~discreet.errors.BudgetExceeded` is raised.
         """
-        if not isinstance(plan, Plan):
-            raise InvalidParameter("plan", type(plan), "must be the Plan that was carried out.")
-        if not isinstance(ledger, Ledger):
-            raise InvalidParameter("ledger", type(ledger), "must be the Ledger that was charged.")
-        if not isinstance(arithmetic, Arithmetic | None):
-            raise InvalidParameter("arithmetic", arithmetic, "must be an Arithmetic.")
-        if not isinstance(trusted, bool):
-            raise InvalidParameter("trusted", trusted, "must be True or False.")
-        statement, arithmetic = ledger.statement(), arithmetic or Arithmetic()
+        arithmetic = Arithmetic() if arithmetic is None else arithmetic
+        for name, value, kind in (
+            ("plan", plan, Procedure),
+            ("ledger", ledger, Ledger),
+            ("arithmetic", arithmetic, Arithmetic),
+            ("trusted", trusted, bool),
+        ):
+            if not isinstance(value, kind):
+                raise InvalidParameter(name, type(value), f"must be a {kind.__name__}.")
+        statement = ledger.statement()
         if not any(run.plan_hash == plan.digest() for run in statement.runs):
             raise PlanViolation("The ledger knows no run of this plan; there is nothing to certify.")
+        memory = () if ledger.durable else (IN_MEMORY,)
         certificate = cls(
-            plan,
+            plan if isinstance(plan, Plan) else Plan.from_dict(plan.to_dict()),
             statement,
             *promises(plan, statement, arithmetic),
             arithmetic,
-            trusted,
-            (*NOT_COVERED, *(() if ledger.durable else (IN_MEMORY,)), *_texts("not_covered", not_covered)),
+            trusted and not seeded(plan, statement),
+            (*not_covered_in(plan, statement), *memory, *_texts("not_covered", not_covered)),
             current_versions(),
             checks=_texts("checks", checks),
         )
         certificate._issue(ledger)
         return certificate
-
-    # ---- checking ----
 
     def verify(
         self,
@@ -150,31 +135,9 @@ class Certificate:
         with suppress(LedgerUnavailable):
             ledger.issue("certificate", self.digest())
 
-    @property
-    def headline(self) -> str:
-        """The guarantee in words, and what somebody who reads nothing else has to know beside it.
-
-        That it is not of the very bits that were released, that the model was chosen by scores, or that a pipeline
-        learnt of the records before it.
-        """
-        also = [text for text in self.not_covered if text == CHOSEN or text.endswith(LEARNT)]
-        not_covered = (f"not covered is {text}" for text in also)
-        return "; ".join(filter(None, (str(self.guarantee), self.arithmetic.caution, *not_covered)))
-
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""
         return replace(self, signatures=(*self.signatures, sign(self.digest(), key)))
-
-    # ---- as text ----
-
-    def __str__(self) -> str:
-        charged = sum(self.ledger.spent(self.plan.digest(), *continued_plans(self.plan)).values())
-        named = f"{self.plan.name}: " if self.plan.name else ""
-        head = f"{named}{charged:,} releases, each charged before it happened; {self.arithmetic.kind} sums"
-        return "\n".join([self.headline, head, *(f"not covered: {text}" for text in self.not_covered)])
-
-    def __repr__(self) -> str:
-        return f"<Certificate {self.digest()[:12]} of {self.plan.name!r}: {self.headline}>"
 
     def digest(self) -> str:
         """SHA-256 of everything but the signatures: what they sign."""
@@ -200,31 +163,6 @@ class Certificate:
                 "digest", claimed, "does not match: the certificate was altered or damaged."
             )
         return certificate
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the certificate to a file."""
-        write_whole(path, self.to_json() + "\n")
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Certificate:
-        """Read a certificate from a file. It is not verified yet."""
-        return cls.from_json(read_text(path))
-
-    def plot(self) -> Picture:
-        """What the best attack finds at most, by the guarantee alone: at every rate of false alarms."""
-        epsilon, delta = self.guarantee.epsilon.upper, self.guarantee.delta
-        return Picture(attack_chart(lambda alarms: power_bound(epsilon, delta, alarms)))
-
-    def _repr_html_(self) -> str:
-        signers = ", ".join(signature.public_key for signature in self.signatures) or "nobody"
-        rows = {
-            "promise": self.headline,
-            "with all other runs of its ledger": str(self.together),
-            "for the files": ", ".join(name for name, _ in self.files) or "none named",
-            "signed by": signers,
-            "digest": self.digest(),
-        }
-        return html_table(("certificate", ""), rows.items())
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -263,18 +201,6 @@ class Certificate:
         return certificate
 
 
-@cache  # asking takes longer than a small fit
-def current_versions() -> tuple[tuple[str, str], ...]:
-    """The versions of what computed the guarantee."""
-    found = {"discreet": __version__, "python": platform.python_version()}
-    for name in ("numpy", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return tuple(found.items())
-
-
 def _guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
     return without_usual_unit(asdict(guarantee) | {"epsilon": list(guarantee.epsilon)})
 
@@ -300,20 +226,3 @@ def _list(data: object) -> list[Any]:
     if isinstance(data, list):
         return data
     raise ValueError("a list is missing")
-
-
-# ---- certificates in files: what is none is rejected, and never quoted ----
-
-
-def read_certificate(path: Path) -> Certificate:
-    """The certificate in a file; a text that is none, or was altered, is rejected without being quoted."""
-    try:
-        return Certificate.from_json(read_text(path))
-    except InvalidParameter as error:
-        name = "its digest " if error.name == "digest" else "it "
-        raise CertificateRejected(f"{path} is rejected: {name}{_plainly(error)}") from None
-
-
-def _plainly(error: InvalidParameter) -> str:
-    known = error.name in ("digest", "certificate")
-    return error.requirement if known else f"holds a wrong {error.name}; {error.requirement}"

@@ -11,7 +11,10 @@ from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
 from discreet.ledger.book import Statement, hex_digest
 from discreet.ledger.filters import SpendingRule
-from discreet.plan.plan import Plan
+from discreet.plan.explanation import NOT_COVERED
+from discreet.plan.procedure import Procedure
+
+SEEDED = "other runs of this ledger whose noise a seed made: they have no guarantee, and neither do all runs together"
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Arithmetic:
 
 
 def promises(
-    plan: Plan,
+    plan: Procedure,
     ledger: Statement,
     arithmetic: Arithmetic,
     claimed: tuple[Guarantee | None, Guarantee | None] = (None, None),
@@ -56,7 +59,7 @@ def promises(
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    plans = {plan.digest(), *continued_plans(plan)}
+    plans = plans_of(plan)
     noted = [run.distance for run in ledger.runs if run.plan_hash in plans]
     others = [run.distance for run in ledger.runs if run.plan_hash not in plans]
     of_plan = max(arithmetic.distance, _sum_of(noted))  # older versions noted none
@@ -67,7 +70,23 @@ def promises(
     )
 
 
-def continued_plans(plan: Plan) -> tuple[str, ...]:
+def plans_of(plan: Procedure) -> set[str]:
+    """The digests of the plan and of those that it continues."""
+    return {plan.digest(), *continued_plans(plan)}
+
+
+def seeded(plan: Procedure, ledger: Statement) -> bool:
+    """Whether a seed made noise of the plan: by its own runs, or by those that it continues."""
+    return any(run.seeded and run.plan_hash in plans_of(plan) for run in ledger.runs)
+
+
+def not_covered_in(plan: Procedure, ledger: Statement) -> tuple[str, ...]:
+    """What a certificate of the plan has to name as not covered."""
+    others = any(run.seeded and run.plan_hash not in plans_of(plan) for run in ledger.runs)
+    return (*NOT_COVERED, SEEDED) if others else NOT_COVERED
+
+
+def continued_plans(plan: Procedure) -> tuple[str, ...]:
     """The digests of the plans that this one continues: its guarantee is for their runs and its own together."""
     found = plan.settings.get("continues", ())
     return tuple(hex_digest("continues", one) for one in found) if isinstance(found, list | tuple) else ()

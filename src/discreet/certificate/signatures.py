@@ -5,21 +5,15 @@ A certificate without a signature can be recomputed, but says nothing of who iss
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from discreet.certificate.signing_keys import new_signing_key as new_signing_key
+from discreet.certificate.signing_keys import read_signing_key as read_signing_key
 from discreet.errors import InvalidParameter
 
 Signed = Literal["certificate", "report"]
@@ -66,27 +60,3 @@ def _signed_text(digest: str, kind: Signed) -> bytes:
 def public_key_of(key: Ed25519PrivateKey) -> str:
     """What to publish, so that others can tell your signature."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
-
-
-def new_signing_key(path: str | Path) -> Ed25519PrivateKey:
-    """Make a key and keep it in a new file that only its owner can read."""
-    key = Ed25519PrivateKey.generate()
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise InvalidParameter("path", str(path), "exists; a key is never overwritten.") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-    return key
-
-
-def read_signing_key(path: str | Path) -> Ed25519PrivateKey:
-    """The key in a file of :func:`new_signing_key`."""
-    try:
-        key = load_pem_private_key(Path(path).read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise InvalidParameter("path", str(path), f"holds no signing key ({error}).") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InvalidParameter("path", str(path), "holds a key of another kind than Ed25519.")
-    return key

@@ -18,42 +18,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.curve import account
-from discreet.accounting.renyi import renyi_epsilon
-from discreet.certificate.promises import continued_plans, promises
-from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
-from discreet.events import Composition, Event
-from discreet.guarantee import Guarantee, lower_text, upper_text
-from discreet.ledger import FixedPlan, Ledger
+from discreet.certificate import verdict_views
+from discreet.certificate.promises import continued_plans, not_covered_in, promises, seeded
+from discreet.certificate.second_opinion import second_opinion
+from discreet.certificate.verdict_views import Finding, VerdictViews
+from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
+from discreet.guarantee import Guarantee
+from discreet.ledger import Ledger
 from discreet.ledger.book import Book, Statement, hex_digest
-from discreet.ledger.filters import SpendingRule
-from discreet.plan.explanation import NOT_COVERED
+from discreet.plan.procedure import compose
 
 if TYPE_CHECKING:
     from discreet.certificate.certificate import Certificate
 
+_SEED = "a seed made the noise, so nothing is private: no guarantee"
 _AGREE = 1e-9  # relative: what another version of the numeric libraries may change in a recomputed epsilon
 
-
-CONSISTENT = "consistent; nobody vouches for it"
 COMPUTED, RECORDED, SIGNED, CLAIMED, MISSING = "computed", "in the ledger", "signed", "claimed", "not at hand"
 """What a line of a verdict rests on; the last is for something that could be checked and was not given."""
 
 
-class Finding(NamedTuple):
-    """One line of a verdict: what it says, and what that rests on."""
-
-    basis: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.basis}: {self.text}"
-
-
 @dataclass(frozen=True)
-class Verification:
+class Verification(VerdictViews):
     """A certificate that was not rejected, and what was found, line by line.
 
     ``vouched`` is true if no line is merely claimed: the ledger or a trusted signature stands behind every line that
@@ -62,11 +50,6 @@ class Verification:
 
     guarantee: Guarantee
     lines: tuple[Finding, ...]
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The lines as text, each beginning with what it rests on."""
-        return tuple(map(str, self.lines))
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -83,19 +66,6 @@ class Verification:
         """``"accepted"``, or ``"consistent"`` if something is merely claimed. What is rejected raises instead."""
         return "accepted" if self.vouched else "consistent"
 
-    @property
-    def headline(self) -> str:
-        """The outcome in words."""
-        if self.vouched:
-            return "accepted"
-        if any(basis in line.basis for line in self.lines for basis in (RECORDED, SIGNED)):
-            many = len(self.claimed)
-            return f"consistent; {many} line{' is' if many == 1 else 's are'} only claimed, and nobody vouches for it"
-        return CONSISTENT
-
-    def __str__(self) -> str:
-        return "\n".join((self.headline, *(f"  {line}" for line in self.lines)))
-
 
 def verify_certificate(
     certificate: Certificate,
@@ -110,7 +80,7 @@ def verify_certificate(
     a page that carries it. That is checked by the caller.
     """
     try:
-        claimed = certificate.guarantee, certificate.together
+        claimed, digest = (certificate.guarantee, certificate.together), certificate.plan.digest()
         proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
         entries = None if ledger is None else entries_of(ledger)
         issued = set() if entries is None else issued_in(entries)
@@ -121,10 +91,11 @@ def verify_certificate(
         rest = _basis(
             behind, _recorded(certificate, issued) or _recorded(replace(certificate, files=()), issued)
         )
+        own = certificate.ledger.spent(digest)
         lines = (
             *_procedure(certificate, spent),
             *_guarantees(certificate, proved, together),
-            *_second_opinion(certificate),
+            Finding(COMPUTED, second_opinion(certificate.plan.rule, own)),
             *_circumstances(certificate, rest),
             *_signatures(certificate, signed_by),
             *_ledger(certificate, entries),
@@ -149,20 +120,18 @@ def _recorded(certificate: Certificate, issued: set[tuple[str, str]]) -> bool:
 
 def _procedure(certificate: Certificate, basis: str) -> Iterator[Finding]:
     """The runs that name this procedure carried out what it says."""
-    digest = certificate.plan.digest()
-    runs = [run for run in certificate.ledger.runs if run.plan_hash == digest]
+    digest, ledger = certificate.plan.digest(), certificate.ledger
+    runs = [run for run in ledger.runs if run.plan_hash == digest]
     _insist(bool(runs), "the ledger knows no run of this procedure")
     if certificate.plan.stages:
-        planned = certificate.plan.event.parts()
+        planned = compose(certificate.plan.stages).parts()
         _insist(all(run.event.parts() == planned for run in runs), "a run's event is not that of the plan")
-    charges = sum(sum(run.taken) for run in runs)
-    yield Finding(basis, f"procedure {digest[:12]}: {charges:,} events charged, as its rule allows")
+    yield Finding(basis, verdict_views.charged(digest, sum(sum(run.taken) for run in runs)))
     earlier = continued_plans(certificate.plan)
-    known = {run.plan_hash for run in certificate.ledger.runs}
+    known = {run.plan_hash for run in ledger.runs}
     _insist(known.issuperset(earlier), "the ledger knows no run of a procedure that it continues")
     if earlier:
-        more = sum(certificate.ledger.spent(*earlier).values())
-        yield Finding(basis, f"it continues {len(earlier)} others, whose {more:,} events count as its own")
+        yield Finding(basis, verdict_views.continued(len(earlier), sum(ledger.spent(*earlier).values())))
 
 
 def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[Finding]:
@@ -173,11 +142,7 @@ def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee
     if certificate.guarantee.epsilon.upper > proved.epsilon.upper * (1 + _AGREE):
         yield Finding(COMPUTED, f"the certificate claims less than it could: {certificate.guarantee}")
     if together.epsilon != proved.epsilon:
-        more = together.delta > certificate.ledger.rule.budget.delta
-        why = (
-            "; its delta is that of the ledger's budget and what noise in whole numbers adds" if more else ""
-        )
-        yield Finding(COMPUTED, f"all runs of this ledger together: {together}{why}")
+        yield Finding(COMPUTED, verdict_views.all_runs(together, certificate.ledger.rule.budget.delta))
 
 
 def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
@@ -193,57 +158,18 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
         _insist(fits, f"{name} says {field}={says!r}, and what follows is {follows!r}")
 
 
-def _second_opinion(certificate: Certificate) -> Iterator[Finding]:
-    """The Renyi accountant must not contradict: it bounds from above what the first bounds from below."""
-    rule = certificate.plan.rule
-    spent = certificate.ledger.spent(certificate.plan.digest())
-    event = _account_spending(rule, spent)
-    neighbours, delta = rule.budget.neighbours, rule.budget.delta
-    if event is None or rule.budget.group_size > 1 or delta == 0:
-        yield Finding(COMPUTED, "second accountant: has no theorem for this")
-        return
-    try:
-        second = renyi_epsilon(event, delta, neighbours)
-    except UnsupportedEvent:
-        yield Finding(COMPUTED, "second accountant: has no theorem for these events")
-        return
-    lower = account(event, neighbours).epsilon_bounds(delta).lower
-    _insist(
-        second >= lower * (1 - _AGREE),
-        f"the second accountant proves {second}, below the lower bound {lower}",
-    )
-    bounds = f"at most {upper_text(second)}; no accountant can go below {lower_text(lower)}"
-    yield Finding(COMPUTED, f"second accountant (Renyi): {bounds}")
-
-
-def _account_spending(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:
-    if isinstance(rule, FixedPlan):
-        return rule.event
-    return Composition(tuple(spent.items())) if spent else None
-
-
 def _circumstances(certificate: Certificate, basis: str) -> Iterator[Finding]:
     """What no events show: randomness, arithmetic, what is not covered, checks and versions."""
-    _insist(certificate.trusted, "a seed made the noise, so nothing is private: no guarantee")
-    _insist(set(NOT_COVERED) <= set(certificate.not_covered), "it hides something that is not covered")
-    yield Finding(basis, "noise from the operating system's entropy")
-    exact = certificate.arithmetic.kind == "hardened"
-    yield Finding(
-        basis,
-        "hardened sums: proved for the bits that were released"
-        if exact
-        else "float sums: proved for real numbers",
-    )
-    yield Finding(
-        basis, f"not covered: {len(certificate.not_covered)} things, listed in the certificate, and no others"
-    )
-    if certificate.checks:
-        yield Finding(
-            basis, f"{len(certificate.checks)} checks were made on the way, listed in the certificate"
-        )
-    yield Finding(
-        basis, f"made with {', '.join(f'{name} {number}' for name, number in certificate.versions)}"
-    )
+    _insist(certificate.trusted, _SEED)
+    _insist_names(certificate, certificate.ledger)
+    yield Finding(basis, verdict_views.ENTROPY)
+    for text in verdict_views.circumstances(certificate):
+        yield Finding(basis, text)
+
+
+def _insist_names(certificate: Certificate, ledger: Statement) -> None:
+    missing = set(not_covered_in(certificate.plan, ledger)) - set(certificate.not_covered)
+    _insist(not missing, "it hides something that is not covered")
 
 
 def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[Finding]:
@@ -254,7 +180,7 @@ def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[Fin
         if key == signed_by:
             yield Finding(SIGNED, f"signed by {key}, which you trust")
         else:
-            yield Finding(COMPUTED, f"signed by {key}; to rely on it, give this key yourself (--signed-by)")
+            yield Finding(COMPUTED, verdict_views.signed_by_other(key))
     if signed_by is not None:
         keys = {signature.public_key for signature in certificate.signatures}
         _insist(signed_by in keys, f"it is not signed by {signed_by}")
@@ -266,35 +192,34 @@ def _ledger(certificate: Certificate, entries: list[str] | None) -> Iterator[Fin
     least = 1 + len(statement.runs) + sum(any(run.taken) for run in statement.runs)
     _insist(count >= least, f"a ledger of {count} entries cannot say so much")
     if entries is None:
-        yield Finding(MISSING, f"the ledger, whose head should be {count - 1}, {statement.anchor.hash[:12]}")
+        yield Finding(MISSING, verdict_views.missing_ledger(statement.anchor))
         return
     _insist(len(entries) >= count, "the ledger is older than the certificate")
-    _insist(Statement.of_entries(entries[:count]) == statement, "the ledger says something else")
-    yield Finding(RECORDED, f"the ledger's first {count:,} entries say the same of what was spent")
+    found = Statement.of_entries(entries[:count])
+    _insist(found == statement, "the ledger says something else")
+    _insist_names(certificate, found)
+    yield Finding(RECORDED, verdict_views.same_entries(count))
     later = Statement.of_entries(entries)
+    _insist(not seeded(certificate.plan, later), _SEED)
     if later.anchor != statement.anchor:
         promises(certificate.plan, later, certificate.arithmetic)
         own = certificate.plan.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
         went = later.anchor.sequence + 1 - count
-        yield Finding(
-            RECORDED, f"the ledger went on by {went:,} entries and {more:,} releases of this procedure"
-        )
+        yield Finding(RECORDED, verdict_views.went_on(went, more))
 
 
 def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: str) -> Iterator[Finding]:
     """The files in the folder are those that the certificate names."""
-    names = ", ".join(name for name, _ in certificate.files)
     if not certificate.files:
-        what = "which weights it is for: it holds no digest of any file"
-        yield Finding(MISSING if folder is None else CLAIMED, what)
+        yield Finding(MISSING if folder is None else CLAIMED, verdict_views.NO_FILES)
         return
-    yield Finding(basis, f"it is for the files {names}")
+    yield Finding(basis, verdict_views.for_files(name for name, _ in certificate.files))
     if folder is None:
-        yield Finding(MISSING, "these files: give the model's folder to compare them")
+        yield Finding(MISSING, verdict_views.FILES_NOT_GIVEN)
     else:
         insist_on_files(certificate.files, folder)
-        yield Finding(COMPUTED, f"the files in {Path(folder).name or folder} are those that it names")
+        yield Finding(COMPUTED, verdict_views.same_files(folder))
 
 
 def issued_in(entries: list[str]) -> set[tuple[str, str]]:

@@ -25,25 +25,35 @@ except KeyboardInterrupt:  # Ctrl-C before there is anything that could catch it
 COMMANDS = {  # name: (module:command, what it does), in the order of --help
     "account": (
         "discreet.cli.account:account",
-        "What does a release cost? Epsilon and delta, from both sides.",
+        "Compute the privacy cost of a release: lower and upper bounds.",
     ),
-    "calibrate": ("discreet.cli.calibrate:calibrate", "How much noise does a budget need?"),
-    "explore": ("discreet.cli.explore:explore", "Compare plans: batch sizes, epochs, budgets."),
-    "plan": ("discreet.cli.plan:plan", "Fix a training procedure before data is touched: plan.json."),
-    "schema": ("discreet.cli.schema:schema", "Begin a schema.toml from the header line of a table."),
-    "fit": ("discreet.cli.fit:fit", "Fit a private model to a table: curves or lines."),
-    "split": ("discreet.cli.split:split", "Deal a table to training and test records, by keyed coins."),
-    "evaluate": ("discreet.cli.evaluate:evaluate", "Score a model on records that are private too."),
+    "calibrate": ("discreet.cli.calibrate:calibrate", "Find the least noise that stays within a budget."),
+    "explore": (
+        "discreet.cli.explore:explore",
+        "Compare plans with different batch sizes, epochs and budgets.",
+    ),
+    "plan": ("discreet.cli.plan:plan", "Fix a training procedure before any data is read: plan.json."),
+    "schema": ("discreet.cli.schema:schema", "Create a schema.toml from the header of a table."),
+    "fit": ("discreet.cli.fit:fit", "Fit a private additive or linear model to a table."),
+    "split": ("discreet.cli.split:split", "Split a table into training and test records with a keyed hash."),
+    "evaluate": ("discreet.cli.evaluate:evaluate", "Evaluate a model on private test records."),
     "predict": ("discreet.cli.predict:predict", "Apply a fitted model to a table."),
-    "verify": ("discreet.cli.verify:verify", "Recompute a certificate: accepted, or why not."),
-    "audit": ("discreet.cli.audit:audit", "Attack a procedure, and look for mistakes in its code."),
-    "report": ("discreet.cli.report:report", "A certificate as a page for people: HTML, Markdown, JSON."),
-    "studio": ("discreet.cli.studio:studio", "Plan in the browser, with certified numbers while you drag."),
+    "verify": ("discreet.cli.verify:verify", "Recompute a certificate and accept or reject it."),
+    "risk": ("discreet.cli.risk:risk", "Bound what an attack on one person can achieve, in plain words."),
+    "audit": ("discreet.cli.audit:audit", "Audit a procedure: attack it and test its implementation."),
+    "report": (
+        "discreet.cli.report:report",
+        "Write a readable report of a certificate: HTML, Markdown, JSON.",
+    ),
+    "studio": ("discreet.cli.studio:studio", "Plan in the browser, with certified numbers."),
     "figures": ("discreet.cli.figures:figures", "Draw the figures of the lecture notes."),
-    "ledger": ("discreet.cli.ledger:ledger", "What was spent, and what is left."),
-    "study": ("discreet.cli.study:study", "Agree on a study of several parties, and make their kits."),
+    "ledger": (
+        "discreet.cli.ledger:ledger",
+        "Create and inspect privacy ledgers: budget, spending, remainder.",
+    ),
+    "study": ("discreet.cli.study:study", "Prepare a study of several parties and their kits."),
     "coordinate": ("discreet.cli.coordinate:coordinate", "Run a study of several parties."),
-    "join": ("discreet.cli.join:join", "Take part in a study with your own table."),
+    "join": ("discreet.cli.join:join", "Join a study with your own table."),
 }
 
 
@@ -76,7 +86,7 @@ class LazyGroup(Group):
 
 
 COMPLETION = """\b
-Completion of words by the Tab key, for bash (zsh and fish alike):
+Tab completion for bash (replace bash by zsh or fish for those shells):
   eval "$(_DISCREET_COMPLETE=bash_source discreet)"
 """
 
@@ -84,9 +94,9 @@ Completion of words by the Tab key, for bash (zsh and fish alike):
 @click.group(cls=LazyGroup, epilog=COMPLETION, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="discreet")
 def main() -> None:
-    """Differentially private learning, and proof of what was given away.
+    """Train models with differential privacy, and prove how much was revealed.
 
-    Numbers may be written as 1e-6. Every command takes --json for programs. Errors are one sentence; the exit
-    status is 0 for done, 1 for refused, 2 for wrong parameters, 3 for a certificate that nobody vouches for, 130
-    for interrupted.
+    Numbers may be written as 1e-6. Every command accepts --json. The exit status is 0 for success, 1 for a
+    refusal, 2 for an invalid parameter, 3 for a certificate that is consistent but not verified, and 130 for an
+    interruption.
     """

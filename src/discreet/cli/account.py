@@ -34,17 +34,17 @@ ROUNDING = 1e-12
 
 @command("account", renamed=RENAMED)
 @release_options
-@click.option("--event", type=FILE, help="A file with an event or a plan in JSON, instead of these options.")
+@click.option("--event", type=FILE, help="A JSON file with an event or a plan, instead of these options.")
 @click.option(
     "--from",
     "source",
     type=(click.Choice(tuple(READERS)), FILE),
     metavar="LIBRARY FILE",
-    help=f"What another library wrote ({', '.join(READERS)}): its history or its event.",
+    help=f"A history or event of another library: {', '.join(READERS)}.",
 )
-@click.option("--delta", type=NUMBER, multiple=True, help="Epsilon at this delta; may be repeated.")
-@click.option("--epsilon", type=NUMBER, multiple=True, help="Delta at this epsilon; may be repeated.")
-@click.option("--tolerance", type=NUMBER, help="How far apart the two bounds may be.")
+@click.option("--delta", type=NUMBER, multiple=True, help="Compute epsilon at this delta. Repeatable.")
+@click.option("--epsilon", type=NUMBER, multiple=True, help="Compute delta at this epsilon. Repeatable.")
+@click.option("--tolerance", type=NUMBER, help="Largest allowed gap between the two bounds.")
 @neighbour_options
 def account(
     event: Path | None,
@@ -56,7 +56,7 @@ def account(
     group_size: int,
     **options: Any,
 ) -> Answer:
-    """What does a release cost?
+    """Compute the privacy cost of a release.
 
     \b
     discreet account --noise-multiplier 4 --rate 0.01 --steps 10000 --delta 1e-5
@@ -64,7 +64,7 @@ def account(
     \b
     discreet account --from opacus history.json --delta 1e-5
 
-    Both bounds are proved: the exact value lies between them. The upper one is the guarantee.
+    The exact value lies between two proved bounds. The upper bound is the guarantee.
     """
     if not delta and not epsilon:
         raise InvalidParameter("delta", None, "is needed, for instance --delta 1e-6; or --epsilon.")

@@ -39,27 +39,33 @@ class Audit(Command):
 @click.command("audit", cls=Audit)
 @click.argument("document", type=FILE, required=False)
 @click.option(
-    "--subject", help="A function of yours, module:function, that returns a Subject and a Specification."
+    "--subject", help="Your own function, module:function, that returns a Subject and a Specification."
 )
 @click.option("--engine", type=click.Choice(["core", "linear"]), default="core", show_default=True)
-@click.option("--stage", help="Which stage of the plan, if it has several.")
+@click.option("--stage", help="Stage of the plan, if it has several.")
 @click.option(
-    "--alpha", type=NUMBER, default=1e-3, show_default=True, help="False alarms of the detectors, at most."
+    "--alpha", type=NUMBER, default=1e-3, show_default=True, help="Largest false-alarm rate of the detectors."
 )
-@click.option("--pairs", type=NUMBER, default=200, show_default=True, help="Neighbouring data sets to try.")
-@click.option("--draws", type=NUMBER, default=20_000, show_default=True, help="Numbers of noise to look at.")
 @click.option(
-    "--canaries", type=NUMBER, default=500, show_default=True, help="Canaries in each run; 0 for none."
+    "--pairs", type=NUMBER, default=200, show_default=True, help="Number of neighbouring data sets to try."
 )
-@click.option("--runs", type=NUMBER, default=4, show_default=True, help="Runs with canaries.")
+@click.option(
+    "--draws", type=NUMBER, default=20_000, show_default=True, help="Number of noise samples to test."
+)
+@click.option(
+    "--canaries", type=NUMBER, default=500, show_default=True, help="Number of canaries per run; 0 for none."
+)
+@click.option("--runs", type=NUMBER, default=4, show_default=True, help="Number of runs with canaries.")
 @click.option(
     "--fits",
     type=NUMBER,
     default=200,
     show_default=True,
-    help="Fits with, and as many without, extreme records.",
+    help="Number of fits with extreme records, and of fits without.",
 )
-@click.option("--confidence", type=NUMBER, default=0.99, show_default=True, help="Of the bound on epsilon.")
+@click.option(
+    "--confidence", type=NUMBER, default=0.99, show_default=True, help="Confidence of the bound on epsilon."
+)
 def audit(
     document: Path | None,
     subject: str | None,
@@ -73,16 +79,16 @@ def audit(
     fits: int,
     confidence: float,
 ) -> Answer:
-    """Audit a plan, a certificate or the folder of a model, as this library carries it out; or a function of yours.
+    """Audit the library's implementation of a plan, a certificate or a model's folder, or your own function.
 
     \b
     discreet audit plan.json
     discreet audit model/
     discreet audit --subject my_training:subject
 
-    For a certificate of `discreet fit` the same estimator is fitted again and again. Only made-up records are
-    used. The exit status is 1 if something contradicts the claim. No contradiction is not a proof: the guarantee
-    comes from the accountant, and the audit looks for mistakes in the code.
+    For a certificate of `discreet fit`, the audit fits the same estimator many times. It uses synthetic records
+    only. The exit status is 1 if a result contradicts the claim. The absence of a contradiction is not a proof:
+    the accountant proves the guarantee, and the audit looks for mistakes in the code.
     """
     from discreet.plan.plan import Plan
 

@@ -23,12 +23,16 @@ _RENAMED = {"path": "STUDY", "state_file": "--out", "coordinator": "--listen"}
 
 @command("coordinate", interrupted=_INTERRUPTED, renamed=_RENAMED)
 @click.argument("study_file", metavar="STUDY", type=FILE)
-@click.option("--kit", "kit_file", type=FILE, required=True, help="coordinator.zip of `discreet study kits`.")
 @click.option(
-    "--out", type=FILE, help="Folder for the model and the state; by default the name of the study."
+    "--kit",
+    "kit_file",
+    type=FILE,
+    required=True,
+    help="The coordinator's kit, coordinator.zip, from `discreet study kits`.",
 )
+@click.option("--out", type=FILE, help="Folder for the model and the state. Default: the name of the study.")
 @click.option(
-    "--listen", "address", help="host:port to listen on, if parties know the coordinator by another."
+    "--listen", "address", help="host:port to listen on, if it differs from the parties' address of it."
 )
 @click.option(
     "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for missing parties."
@@ -38,12 +42,15 @@ _RENAMED = {"path": "STUDY", "state_file": "--out", "coordinator": "--listen"}
     type=NUMBER,
     default=60,
     show_default=True,
-    help="Seconds to wait, after the end, for parties that have not got the model.",
+    help="Seconds to wait at the end for parties that have not received the model.",
 )
 @click.option(
-    "--status", type=NUMBER, metavar="PORT", help="A page of how far it is, on this machine, with a token."
+    "--status",
+    type=NUMBER,
+    metavar="PORT",
+    help="Serve a local progress page, protected by a token, on this port.",
 )
-@click.option("--serve", is_flag=True, help="Only hand out the model of a study that has come to its end.")
+@click.option("--serve", is_flag=True, help="Only send the model of a finished study to the parties.")
 def coordinate(
     study_file: Path,
     kit_file: Path,
@@ -54,15 +61,15 @@ def coordinate(
     status: int | None,
     serve: bool,
 ) -> Answer:
-    """Run the study STUDY: wait for the parties, train, write the model and hand it out.
+    """Run the study STUDY: wait for the parties, train, write the model and send it to them.
 
     \b
     discreet coordinate study.toml --kit kits/coordinator.zip
     discreet coordinate study.toml --kit kits/coordinator.zip --serve
 
-    The coordinator holds no records. It sees what the table of observers says, and may be restarted at any time. At
-    the end it writes joint.json: the parties' signed certificates and the digest of the model. A party that was away
-    then gets the model with --serve, for as long as --wait says.
+    The coordinator holds no records. The table of observers lists what it sees. It may be restarted at any time.
+    At the end it writes joint.json with the parties' signed certificates and the digest of the model. With
+    --serve, an absent party receives the model later, within the time of --wait.
     """
     from discreet.adapters.joint_study import joint_of
     from discreet.parties import Study

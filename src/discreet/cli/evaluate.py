@@ -11,7 +11,8 @@ import click
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter
-from discreet.files import insist_writable, write_whole
+from discreet.files import write_whole
+from discreet.folders import insist_writable
 
 _RENAMED = {"x": "TABLE", "table": "TABLE", "model": "MODEL"}
 _INTERRUPTED = "Nothing was written. What the ledger had reserved by then stays spent."
@@ -20,20 +21,24 @@ _INTERRUPTED = "Nothing was written. What the ledger had reserved by then stays 
 @command("evaluate", renamed=_RENAMED, interrupted=_INTERRUPTED)
 @click.argument("model", type=FILE)
 @click.argument("table", type=FILE)
-@click.option("--epsilon", type=NUMBER, required=True, help="What this evaluation may spend.")
+@click.option("--epsilon", type=NUMBER, required=True, help="The epsilon that this evaluation may spend.")
 @click.option(
-    "--delta", type=NUMBER, default=1e-6, show_default=True, help="Well below 1 / number of records."
+    "--delta",
+    type=NUMBER,
+    default=1e-6,
+    show_default=True,
+    help="Should be well below 1 / number of records.",
 )
+@click.option("--by", multiple=True, help="Report scores per group of this category or flag. Repeatable.")
+@click.option("--unit", help="Column with the person's ID. Default: the one of the fit.")
 @click.option(
-    "--by", multiple=True, help="A category or flag of the schema: scores for each group. Repeatable."
+    "--confidence", type=NUMBER, default=0.9, show_default=True, help="Confidence of the intervals."
 )
-@click.option("--unit", help="The column that says whose a line is; that of the fit by default.")
-@click.option("--confidence", type=NUMBER, default=0.9, show_default=True, help="Of the intervals.")
-@click.option("--ledger", type=str, help="A ledger that this is charged to: discreet ledger new.")
-@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
-@click.option("--name", default="evaluate", show_default=True, help="The name of this run in the ledger.")
-@click.option("--out", type=FILE, help="Write what was found as JSON, for discreet report --evaluation.")
-@click.option("--certificate", type=FILE, help="Write the certificate of what it cost.")
+@click.option("--ledger", type=str, help="Charge this evaluation to a ledger of `discreet ledger new`.")
+@click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
+@click.option("--name", default="evaluate", show_default=True, help="Name of this evaluation in the ledger.")
+@click.option("--out", type=FILE, help="Write the scores as JSON, for `discreet report --evaluation`.")
+@click.option("--certificate", type=FILE, help="Write the certificate of this evaluation.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def evaluate(
     model: Path,
@@ -46,14 +51,14 @@ def evaluate(
     overwrite: bool,
     **asked: Any,
 ) -> Answer:
-    """Score the model in the folder MODEL on TABLE, a CSV, Parquet or Arrow file with its target.
+    """Evaluate the model in the folder MODEL on TABLE, a CSV, Parquet or Arrow file with the target.
 
     \b
     discreet evaluate model/ test.csv --epsilon 0.5 --by sex
 
-    Accuracy, AUC, log loss, Brier score, or R2, MAE and RMSE for numbers, each with an interval for the noise and the
-    sampling together. All of them follow from one noisy histogram, which is what the budget pays for. The records
-    must not be those that the model was fitted to: discreet split deals them.
+    Reports accuracy, AUC, log loss and Brier score, or R2, MAE and RMSE for numbers. Each interval covers noise
+    and sampling error. All scores are computed from one noisy histogram, which spends the budget. The records
+    must differ from the training records; `discreet split` separates them.
     """
     for option, path in (("out", out), ("certificate", certificate)):
         if path is not None:

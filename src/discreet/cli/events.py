@@ -28,14 +28,18 @@ def release_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options for noise, sampling and number of releases."""
     for option in reversed(
         [
-            click.option("--noise-multiplier", type=NUMBER, help="Gaussian noise / clip norm."),
-            click.option("--laplace-scale", type=NUMBER, help="Laplace noise / clip norm."),
             click.option(
-                "--rate", type=NUMBER, help="Chance of a record to be in a batch (Poisson sampling)."
+                "--noise-multiplier",
+                type=NUMBER,
+                help="Standard deviation of the Gaussian noise / clip norm.",
             ),
+            click.option("--laplace-scale", type=NUMBER, help="Scale of the Laplace noise / clip norm."),
+            click.option("--rate", type=NUMBER, help="Sampling probability of a record (Poisson sampling)."),
             click.option("--fixed-size", metavar="B/N", help="Batches of exactly B of N records."),
-            click.option("--allocation", type=NUMBER, help="Steps in an epoch of random allocation."),
-            click.option("--steps", type=NUMBER, help="Number of releases; 1, or one epoch, if left out."),
+            click.option(
+                "--allocation", type=NUMBER, help="Number of steps in an epoch of random allocation."
+            ),
+            click.option("--steps", type=NUMBER, help="Number of releases. Default: 1, or one epoch."),
         ]
     ):
         function = option(function)
@@ -48,14 +52,14 @@ def neighbour_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--neighbours", type=click.Choice(NEIGHBOURS), default=NEIGHBOURS[0], show_default=True
     )
     group_size = click.option(
-        "--group-size", type=NUMBER, default=1, show_default=True, help="Records of one person."
+        "--group-size", type=NUMBER, default=1, show_default=True, help="Number of records of one person."
     )
     return neighbours(group_size(function))
 
 
 def unit_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """The option for whom it is promised."""
-    told = "Whom it is for: one record, or one person with all of their rows."
+    told = "Unit of privacy: one record, or one person with all rows."
     return click.option("--unit", type=click.Choice(UNITS), default=UNITS[0], show_default=True, help=told)(
         function
     )

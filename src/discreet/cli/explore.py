@@ -23,23 +23,33 @@ AXES = ("records", "batch_size", "epochs", "steps", "clip_norm", "sampling", "ep
 
 
 @command("explore", renamed={"by": "--best"})
-@click.option("--records", type=NUMBERS, required=True, help="The declared number of records.")
-@click.option("--batch-size", type=NUMBERS, help="Expected sizes of a batch.")
-@click.option("--epochs", type=NUMBERS, help="Passes over the records; or --steps.")
-@click.option("--steps", type=NUMBERS, help="Numbers of releases; or --epochs.")
+@click.option("--records", type=NUMBERS, required=True, help="Declared number of records.")
+@click.option("--batch-size", type=NUMBERS, help="Expected batch sizes.")
+@click.option("--epochs", type=NUMBERS, help="Number of passes over the records, instead of --steps.")
+@click.option("--steps", type=NUMBERS, help="Numbers of releases, instead of --epochs.")
 @click.option("--clip-norm", type=NUMBERS, default="1", show_default=True)
 @click.option("--sampling", multiple=True, type=click.Choice(get_args(Sampling)), default=["poisson"])
-@click.option("--epsilon", type=NUMBERS, required=True, help="What may be spent.")
-@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / records.")
+@click.option("--epsilon", type=NUMBERS, required=True, help="The epsilon to stay within.")
+@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / records.")
 @neighbour_options
 @click.option("--dimension", type=NUMBER, default=1, show_default=True, help="Number of parameters.")
-@click.option("--best", type=click.Choice(OUTCOMES), help="Only the best row, by this column.")
-@click.option("--frontier", help="Only rows that no other beats in all these columns, with commas.")
-@click.option("--markdown", is_flag=True, help="The table in Markdown.")
-@click.option("--out", type=FILE, help="Write the plan of the best row (by signal to noise, or --best).")
+@click.option("--best", type=click.Choice(OUTCOMES), help="Show only the best row by this column.")
+@click.option(
+    "--frontier", help="Show only rows that are Pareto-optimal in these columns, separated by commas."
+)
+@click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
+@click.option("--out", type=FILE, help="Write the plan of the best row, by signal-to-noise ratio or --best.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@click.option("--price-of-steps", is_flag=True, help="Noise of full-batch steps, by three accountings.")
-@click.option("--noise-per-coordinate", type=NUMBER, help="How many records bring the noise down to this?")
+@click.option(
+    "--price-of-steps",
+    is_flag=True,
+    help="Compare the noise of full-batch steps under three accounting methods.",
+)
+@click.option(
+    "--noise-per-coordinate",
+    type=NUMBER,
+    help="Find the number of records that reduces the noise to this value.",
+)
 def explore(
     delta: float,
     neighbours: Neighbours,
@@ -54,12 +64,12 @@ def explore(
     noise_per_coordinate: float | None,
     **lists: Any,
 ) -> Answer:
-    """A table of plans, all within the budget, for all combinations of the values given with commas.
+    """Compare plans within a budget, for all combinations of the values separated by commas.
 
     \b
     discreet explore --records 60000 --batch-size 256,1024 --epochs 15,30 --epsilon 2 --delta 1e-5
 
-    The noise is proved to suffice; the signal-to-noise ratio is a prediction from public numbers.
+    The noise is proved to suffice. The signal-to-noise ratio is a prediction from public numbers.
     """
     grid = {name: list(lists[name]) for name in AXES if lists[name] is not None}
     budget = Budget(grid["epsilon"][0], delta, neighbours, group_size)

@@ -13,15 +13,15 @@ from discreet.lecture.figures.canvas import draw
 
 @command("figures")
 @click.argument("names", nargs=-1, type=click.Choice(list(FIGURES)))
-@click.option("--out", type=FILE, required=True, help="The folder to write to; it is made if it is missing.")
+@click.option("--out", type=FILE, required=True, help="Output folder; created if it does not exist.")
 def figures(names: tuple[str, ...], out: Path) -> Answer:
-    """Draw the figures of the lecture notes as SVG and PNG: all, or those that are named.
+    """Draw the figures of the lecture notes as SVG and PNG: all of them, or those that are named.
 
     \b
     discreet figures --out figures
     discreet figures composition observers --out figures
 
-    Everything is computed while it is drawn; measurements are on made-up records with a fixed seed.
+    Every value is computed when it is drawn. Measurements use synthetic records with a fixed seed.
     """
     out.mkdir(parents=True, exist_ok=True)
     written, chosen = [], names or tuple(FIGURES)

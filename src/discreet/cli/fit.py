@@ -27,15 +27,19 @@ _RENAMED = {
 @command("fit", interrupted=_INTERRUPTED, renamed=_RENAMED)
 @click.argument("table_file", metavar="[TABLE]", type=FILE, required=False)
 @click.option(
-    "--schema", "schema_file", type=FILE, required=True, help="What is publicly known: schema.toml."
+    "--schema",
+    "schema_file",
+    type=FILE,
+    required=True,
+    help="The public description of the columns: schema.toml.",
 )
-@click.option("--target", help="The column to be predicted, if the schema does not say.")
-@click.option("--epsilon", type=NUMBER, required=True, help="What this fit may spend.")
-@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--target", help="The column to predict, if the schema does not name it.")
+@click.option("--epsilon", type=NUMBER, required=True, help="The epsilon that this fit may spend.")
+@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / number of records.")
 @click.option("--neighbours", type=click.Choice(NEIGHBOURS), default=NEIGHBOURS[0], show_default=True)
-@click.option("--out", type=FILE, help="The folder of the model, which must not exist yet.")
+@click.option("--out", type=FILE, help="Folder of the model; it must not exist yet.")
 @click.option(
-    "--task", type=click.Choice(TASKS), help="By default what the target's column in the schema is."
+    "--task", type=click.Choice(TASKS), help="Default: the kind of the target column in the schema."
 )
 @click.option(
     "--model",
@@ -43,35 +47,33 @@ _RENAMED = {
     type=click.Choice(["auto", "additive", "linear"]),
     default="auto",
     show_default=True,
-    help="Curves, or lines; auto is curves where records and budget carry them.",
+    help="Additive (curves) or linear. auto: additive if records and budget suffice.",
 )
 @click.option(
     "--inference",
     is_flag=True,
-    help="Standard errors and intervals, for a share of the budget; with --model linear.",
+    help="Spend part of the budget on standard errors and intervals (--model linear).",
 )
 @click.option("--arithmetic", type=click.Choice(["hardened", "float"]), default="hardened", show_default=True)
-@click.option("--ledger", type=str, help="A ledger whose budget this fit is charged to: discreet ledger new.")
-@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
-@click.option(
-    "--sign-with", type=FILE, help="A file with an Ed25519 key, in PEM, that signs the certificate."
-)
-@click.option("--engine", type=click.Choice(["dask"]), help="Fit Parquet files where they lie, on a cluster.")
-@click.option("--scheduler", help="For --engine dask: its address, tls://host:8786.")
+@click.option("--ledger", type=str, help="Charge this fit to a ledger of `discreet ledger new`.")
+@click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
+@click.option("--sign-with", type=FILE, help="Sign the certificate with this Ed25519 key (PEM file).")
+@click.option("--engine", type=click.Choice(["dask"]), help="Fit Parquet files in place, on a cluster.")
+@click.option("--scheduler", help="For --engine dask: address of the scheduler, such as tls://host:8786.")
 @click.option(
     "--log",
     type=FILE,
-    help="For --engine dask: a folder from which a fit that was killed goes on, with --ledger.",
+    help="For --engine dask with --ledger: folder from which an interrupted fit resumes.",
 )
 @click.option(
     "--preview",
     is_flag=True,
-    help="Tell what accuracy to expect, from --records and the schema; fit nothing.",
+    help="Predict the accuracy from --records and the schema, without fitting.",
 )
-@click.option("--records", type=NUMBER, help="For --preview: how many records, or people, there will be.")
-@click.option("--best", type=NUMBER, help="For --preview: the accuracy or R2 hoped for without privacy.")
-@click.option("--guess", type=NUMBER, help="For --preview: the share of the most frequent class.")
-@click.option("--name", default="fit", show_default=True, help="The name of this fit in the ledger.")
+@click.option("--records", type=NUMBER, help="For --preview: expected number of records or persons.")
+@click.option("--best", type=NUMBER, help="For --preview: expected accuracy or R2 without privacy.")
+@click.option("--guess", type=NUMBER, help="For --preview: share of the most frequent class.")
+@click.option("--name", default="fit", show_default=True, help="Name of this fit in the ledger.")
 def fit(
     preview: bool, records: int | None, best: float | None, guess: float | None, **options: Any
 ) -> Answer:
@@ -81,12 +83,13 @@ def fit(
     discreet fit table.csv --target income --schema schema.toml --epsilon 1 --delta 1e-6 --out model/
     discreet fit --preview --records 50000 --schema schema.toml --epsilon 1 --delta 1e-6
 
-    The model is for classes, for numbers, or with --task counts for counts. It has a curve for every column; with
-    few records curves are lines, and the answer says so. With --model linear it is a logistic, linear or Poisson
-    regression. Cells that are not what the schema says count as missing, without a word, because any word would
-    tell of a record.
+    The model predicts classes, numbers, or counts (--task counts). By default it is additive, with a curve for
+    each column; with few records the curves become lines, and the result says so. With --model linear it is a
+    logistic, linear or Poisson regression. A cell that contradicts the schema counts as missing. No message
+    reports it, because a message would reveal a record.
 
-    On a cluster, whose machines see the files under the same names; Dask's configuration names the files of TLS:
+    On a cluster, all machines must see the files under the same paths. Dask's configuration contains the TLS
+    files:
 
     \b
     discreet fit '/data/*.parquet' --engine dask --scheduler tls://host:8786 --schema schema.toml ...

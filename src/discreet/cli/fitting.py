@@ -15,7 +15,8 @@ from discreet.cli.ledger import RUN_NAME, open_ledger
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watch_chunks
 from discreet.errors import InvalidParameter, LedgerUnavailable, one_of
-from discreet.files import insist_writable, parse_json, read_text, whole_folder
+from discreet.files import parse_json, read_text
+from discreet.folders import insist_writable, whole_folder
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
@@ -29,9 +30,9 @@ from discreet.linear import (
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
+from discreet.linear.out_of_core import OutOfCoreTable, store_rows
 from discreet.linear.partitions import Partitions
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source, table_in
 from discreet.report import Report
@@ -171,7 +172,7 @@ def estimator_for(task: str, schema: Schema, family: str, **settings: Any) -> An
     return PrivateAdditiveRegressor(schema=schema, loss=loss, **settings)
 
 
-def fit_and_note(model: Any, rows: Spooled | Partitions, engine: Any = None) -> list[str]:
+def fit_and_note(model: Any, rows: OutOfCoreTable | Partitions, engine: Any = None) -> list[str]:
     """Fit the model; what it has to say besides, which follows from released numbers."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
@@ -208,10 +209,10 @@ def _engine_at(scheduler: str, log: Path | None) -> AbstractContextManager[Any]:
     return engine_at(scheduler, log)
 
 
-def _read(source: Source, schema: Schema) -> Spooled:
+def _read(source: Source, schema: Schema) -> OutOfCoreTable:
     """The rows, encoded from here on."""
     cells = schema.to_read()
-    return spool_rows(watch_chunks("reading", source, cells), cells, Storage())
+    return store_rows(watch_chunks("reading", source, cells), cells, Storage())
 
 
 def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:

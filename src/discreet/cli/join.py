@@ -25,33 +25,35 @@ ROSTER = "roster.json"
 
 @command("join", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "holder.records": "--data"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
-@click.option("--data", type=FILE, required=True, help="Your table: CSV or Parquet. It stays here.")
+@click.option(
+    "--data", type=FILE, required=True, help="Your table, CSV or Parquet. It stays on this machine."
+)
 @click.option("--kit", "kit_file", type=FILE, required=True, help="Your kit, from the coordinator.")
 @click.option("--key", type=FILE, help="Your own signing key, if the kit holds none.")
 @click.option(
     "--ledger",
     type=FILE,
-    help="What pays for it; by default the one ledger of this table in your data folder.",
+    help="Ledger to charge. Default: the ledger of this table in your data folder.",
 )
 @click.option(
     "--anchor",
     type=FILE,
-    help="An anchor of the ledger that was kept elsewhere; a ledger older than it is refused.",
+    help="Anchor of the ledger, stored elsewhere; refuse a ledger that is older.",
 )
-@click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
+@click.option("--out", type=FILE, help="Folder for certificate and model. Default: STUDY-PARTY.")
 @click.option(
     "--approver",
     "approvers",
     multiple=True,
     metavar="KEY",
-    help="Join only if the owner of this public key approved of the study. Repeat for each.",
+    help="Join only if the owner of this public key approved the study. Repeatable.",
 )
-@click.option("--approvals", type=NUMBER, help="So many of the approvers suffice; by default all of them.")
-@click.option("--yes", is_flag=True, help="Consent to what is shown, without being asked.")
+@click.option("--approvals", type=NUMBER, help="Number of approvals that suffice. Default: all approvers.")
+@click.option("--yes", is_flag=True, help="Consent without a prompt.")
 @click.option(
     "--keep-certificate",
     is_flag=True,
-    help="Do not send your signed certificate to the coordinator at the end.",
+    help="Do not send your signed certificate to the coordinator.",
 )
 @click.option(
     "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for the coordinator."
@@ -75,9 +77,9 @@ def join(
     \b
     discreet join study.toml --data mine.csv --kit hospital-a.zip
 
-    You see what will be spent, and against whom, and agree once. Noise is added here, before anything leaves, and
-    what leaves is charged to your ledger first. You may stop and join again at any time, also after the end: then the
-    coordinator hands out the model again (`discreet coordinate --serve`), and nothing is charged.
+    The command shows the cost against each observer and asks for your consent once. It charges your ledger and
+    adds noise before anything leaves this machine. You may stop and join again at any time. After the end, the
+    coordinator sends the model again (`discreet coordinate --serve`), and nothing is charged.
     """
     from discreet.adapters.joint_study import joint_of
     from discreet.ledger import Till

@@ -108,30 +108,34 @@ def _refuse_folder(key: Path | None) -> None:
 
 place_argument = click.argument("ledger", metavar="LEDGER")
 key_option = click.option(
-    "--key", type=FILE, help="The ledger's key file; by default beside it, ending in .key."
+    "--key", type=FILE, help="Key file of the ledger. Default: beside it, ending in .key."
 )
 
 
 @group("ledger")
 def ledger() -> None:
-    """What was spent, and what is left: a file that is written before anything is released.
+    """Create and inspect ledgers: files that record every charge before its release.
 
-    The key file beside a ledger seals it. Whoever runs a fit needs it, and nobody else should be able to read it;
-    keep a copy apart from the ledger's backups. Keep an anchor with somebody else: it shows if the ledger was
-    rewritten, even by who has the key, or replaced by an older copy.
+    The key file beside a ledger authenticates its entries. Every fit needs it; nobody else should be able to read
+    it. Store a copy apart from the ledger's backups. Store an anchor with a third party: it reveals whether the
+    ledger was rewritten, even by an owner of the key, or replaced by an older copy.
     """
 
 
 @ledger.command("new")
 @place_argument
-@click.option("--epsilon", type=NUMBER, help="What all runs together may spend.")
-@click.option("--delta", type=NUMBER, help="Well below 1 / number of records.")
+@click.option("--epsilon", type=NUMBER, help="The epsilon that all runs together may spend.")
+@click.option("--delta", type=NUMBER, help="Should be well below 1 / number of records.")
 @neighbour_options
 @unit_option
 @click.option(
-    "--rule", type=click.Choice(RULES), help="How it is spent; gaussian, which fit needs, by default."
+    "--rule",
+    type=click.Choice(RULES),
+    help="Composition rule. Default: gaussian, which `discreet fit` needs.",
 )
-@click.option("--plan", type=FILE, help="A plan.json: all that may be released, or what is planned most.")
+@click.option(
+    "--plan", type=FILE, help="A plan.json with everything that may be released, or the largest planned part."
+)
 @key_option
 def new(
     ledger: str,
@@ -144,7 +148,7 @@ def new(
     plan: Path | None,
     key: Path | None,
 ) -> Answer:
-    """Begin a ledger at LEDGER, a path or a postgresql:// address.
+    """Create a ledger at LEDGER, a path or a postgresql:// address.
 
     \b
     discreet ledger new ledger.sqlite --epsilon 3 --delta 1e-6
@@ -183,9 +187,9 @@ def new(
 @ledger.command("show")
 @place_argument
 @key_option
-@click.option("--anchor", type=FILE, help="An anchor taken earlier; a ledger older than it is refused.")
+@click.option("--anchor", type=FILE, help="An earlier anchor; refuse a ledger that is older.")
 def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
-    """The budget of LEDGER, what is spent, its runs, and what remains. All entries are verified first."""
+    """Show the budget of LEDGER, its runs, the spent part and the remainder, after verifying all entries."""
     with open_ledger(ledger, key, anchor=anchor) as book:
         statement, guarantee, head_now = book.statement(), book.guarantee(), book.anchor()
     spent, remaining = _share(statement.rule, statement.spent()), _remaining(statement)
@@ -211,7 +215,7 @@ def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
 @place_argument
 @key_option
 def anchor(ledger: str, key: Path | None) -> Answer:
-    """The anchor of LEDGER: keep it outside, and a ledger that is rolled back behind it will be noticed.
+    """Print the anchor of LEDGER. Stored elsewhere, it reveals a rollback of the ledger.
 
     \b
     discreet ledger anchor ledger.sqlite > anchor.json
@@ -226,7 +230,7 @@ def anchor(ledger: str, key: Path | None) -> Answer:
 @place_argument
 @key_option
 def entries(ledger: str, key: Path | None) -> Answer:
-    """All entries of LEDGER, one per line, for whoever verifies a certificate without the ledger and its key."""
+    """Print all entries of LEDGER, one per line, to verify a certificate without the ledger and its key."""
     with open_ledger(ledger, key) as book:
         lines = book.entries()
     return Answer({"entries": lines}, "\n".join(lines))
@@ -234,17 +238,15 @@ def entries(ledger: str, key: Path | None) -> Answer:
 
 @ledger.command("certify")
 @place_argument
-@click.option("--study", "study_file", type=FILE, required=True, help="The study.toml that was joined.")
+@click.option("--study", "study_file", type=FILE, required=True, help="The study.toml of the study.")
 @click.option("--party", required=True, help="Your name in the study.")
-@click.option(
-    "--signing-key", type=FILE, help="The key that signs: your own, or signing.key of the unpacked kit."
-)
-@click.option("--out", type=FILE, default="certificate.json", show_default=True, help="Where to write it.")
+@click.option("--signing-key", type=FILE, help="Signing key: your own, or signing.key of the unpacked kit.")
+@click.option("--out", type=FILE, default="certificate.json", show_default=True, help="Output file.")
 @key_option
 def certify(
     ledger: str, study_file: Path, party: str, signing_key: Path | None, out: Path, key: Path | None
 ) -> Answer:
-    """A certificate of what a party of a study has spent, from its own LEDGER: nobody else is needed.
+    """Certify the spending of a party of a study from its own LEDGER, without the coordinator.
 
     \b
     discreet ledger certify mine.ledger --study study.toml --party hospital-a

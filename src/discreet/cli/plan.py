@@ -18,20 +18,20 @@ from discreet.plan.stage import Sampling
 
 
 @command("plan")
-@click.option("--records", type=NUMBER, required=True, help="The declared, public number of records.")
-@click.option("--batch-size", type=NUMBER, help="Expected size of a batch.")
-@click.option("--epochs", type=NUMBER, help="Passes over the records; or --steps.")
-@click.option("--steps", type=NUMBER, help="Number of releases; or --epochs.")
+@click.option("--records", type=NUMBER, required=True, help="Declared, public number of records.")
+@click.option("--batch-size", type=NUMBER, help="Expected batch size.")
+@click.option("--epochs", type=NUMBER, help="Number of passes over the records, instead of --steps.")
+@click.option("--steps", type=NUMBER, help="Number of releases, instead of --epochs.")
 @click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
 @click.option("--sampling", type=click.Choice(get_args(Sampling)), default="poisson", show_default=True)
-@click.option("--epsilon", type=NUMBER, help="What may be spent; or --noise-multiplier.")
-@click.option("--noise-multiplier", type=NUMBER, help="A given noise / clip norm, instead of --epsilon.")
-@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / records.")
+@click.option("--epsilon", type=NUMBER, help="The epsilon to stay within, instead of --noise-multiplier.")
+@click.option("--noise-multiplier", type=NUMBER, help="A given noise multiplier, instead of --epsilon.")
+@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / records.")
 @neighbour_options
 @unit_option
-@click.option("--out", type=FILE, default="plan.json", show_default=True, help="Where to write the plan.")
+@click.option("--out", type=FILE, default="plan.json", show_default=True, help="File of the plan.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@click.option("--explain", is_flag=True, help="Say in plain words what happens and who is protected.")
+@click.option("--explain", is_flag=True, help="Explain the procedure and its guarantee in plain words.")
 def plan(
     epsilon: float | None,
     noise_multiplier: float | None,
@@ -44,12 +44,12 @@ def plan(
     explain: bool,
     **recipe: Any,
 ) -> Answer:
-    """Fix a training procedure: sampling, clipping, steps, and the least noise within a budget.
+    """Fix a training procedure: sampling, clipping, steps and the least noise within a budget.
 
     \b
     discreet plan --records 60000 --batch-size 256 --epochs 20 --epsilon 2 --delta 1e-5 --explain
 
-    The file can be reviewed and signed off before anybody touches data; engines carry out what it says.
+    The file can be reviewed and approved before any data is read. Training follows it exactly.
     """
     refuse_existing("out", out, overwrite)
     if (epsilon is None) == (noise_multiplier is None):

@@ -28,12 +28,12 @@ PARQUET = (".parquet", ".pq")
 @command("predict")
 @click.argument("model", type=FILE)
 @click.argument("table", type=FILE)
-@click.option("--out", type=FILE, help="A .csv or .parquet file; by default CSV to standard output.")
+@click.option("--out", type=FILE, help="A .csv or .parquet file. Default: CSV on standard output.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-@click.option("--probabilities", is_flag=True, help="Also the probability of each class.")
+@click.option("--probabilities", is_flag=True, help="Add the probability of each class.")
 @click.option(
     "--keep",
-    help="Columns of the table to copy, with commas, in place of the row's number.",
+    help="Columns to copy, separated by commas, instead of the row number.",
 )
 def predict(
     model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
@@ -43,8 +43,8 @@ def predict(
     \b
     discreet predict model/ new.csv --out predictions.csv
 
-    There is one prediction for every line that is not blank, after the number of its row, from 1. Cells that are
-    missing count as the middle of their bounds. With --json and without --out the predictions are printed as JSON.
+    Each non-blank row gives one prediction, preceded by its row number, starting at 1. A missing cell counts as
+    the middle of its bounds. With --json and without --out, the predictions are printed as JSON.
     """
     if out is not None:
         if out.suffix.lower() not in (".csv", *PARQUET):

@@ -13,32 +13,35 @@ from discreet.certificate import Certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
 from discreet.cli.ledger import open_ledger
+from discreet.cli.risk import RISK_OPTION
 from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import parse_json, read_text, whole_file
 from discreet.report import Cover, Report
+from discreet.report.risks import risk_from
 
 
 @command("report")
 @click.argument("certificate", type=FILE)
-@click.option("--html", type=FILE, help="Write one HTML file that works offline.")
-@click.option("--markdown", type=FILE, help="Write Markdown.")
-@click.option("--facts", type=FILE, help="Write the same facts as JSON.")
+@click.option("--html", type=FILE, help="Write a self-contained HTML file.")
+@click.option("--markdown", type=FILE, help="Write a Markdown file.")
+@click.option("--facts", type=FILE, help="Write the same facts as a JSON file.")
 @click.option("--title", default="Privacy report", show_default=True)
-@click.option("--owner", default="", help="Who is responsible for the data, for the cover.")
-@click.option("--purpose", default="", help="What the model is for, for the cover.")
-@click.option("--data-set", default="", help="What the records are called, for the cover.")
-@click.option("--record", default="", help="What one record is, such as 'one person', for the cover.")
-@click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
-@click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
-@click.option("--evaluation", type=FILE, help="What `discreet evaluate --out` wrote, to be shown too.")
+@click.option("--owner", default="", help="Owner of the data, for the cover.")
+@click.option("--purpose", default="", help="Purpose of the model, for the cover.")
+@click.option("--data-set", default="", help="Name of the data set, for the cover.")
+@click.option("--record", default="", help="Description of one record, such as 'one person', for the cover.")
+@click.option("--audit", type=FILE, help="Include an audit: the output of `discreet audit --json`.")
 @click.option(
-    "--ledger", type=str, help="The ledger that was charged: it vouches for the HTML page as a whole."
+    "--observers", type=FILE, help="Include the observers: the output of `discreet study check --json`."
 )
-@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option("--evaluation", type=FILE, help="Include an evaluation: the file of `discreet evaluate --out`.")
+@RISK_OPTION
 @click.option(
-    "--sign-with", type=FILE, help="A file with an Ed25519 key, in PEM, that signs the HTML page as a whole."
+    "--ledger", type=str, help="The charged ledger; it records the whole HTML page for verification."
 )
+@click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
+@click.option("--sign-with", type=FILE, help="Sign the whole HTML page with this Ed25519 key (PEM file).")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def report(
     certificate: Path,
@@ -50,25 +53,27 @@ def report(
     audit: Path | None,
     observers: Path | None,
     evaluation: Path | None,
+    risks: tuple[tuple[str, str, str], ...],
     ledger: str | None,
     key: Path | None,
     sign_with: Path | None,
     overwrite: bool,
     **forms: Path | None,
 ) -> Answer:
-    """What was promised to whom, what is not covered, and how to check it.
+    """Report what a certificate guarantees, to whom, what it does not cover, and how to check it.
 
     \b
     discreet report certificate.json --html report.html
     discreet report model --owner 'County hospital' --record 'one person' --html report.html
     discreet report model --html report.html --ledger ledger.sqlite --sign-with key.pem
 
-    CERTIFICATE is a file, or the folder of a model. Every number is computed anew; a certificate whose claims do not
-    follow is reported as such, and one that was altered is refused. Without a file to write to, the report is
-    printed in Markdown.
+    CERTIFICATE is a file, or the folder of a model. The report recomputes every number. It marks a certificate
+    whose claims do not follow, and refuses one that was altered. Without an output file, it is printed in
+    Markdown.
 
-    The certificate does not cover what the report shows besides: the owner's words, an evaluation, the model, an
-    audit. With --sign-with or --ledger you vouch for the whole page; without, discreet verify calls them claimed.
+    The certificate does not cover the other parts of the report: the owner's description, an evaluation, the
+    model, an audit. With --sign-with or --ledger, `discreet verify` can verify the whole page. Otherwise it lists
+    these parts as claimed.
     """
     wanted = {option: path for option, path in forms.items() if path is not None}
     for option, path in wanted.items():
@@ -90,6 +95,7 @@ def report(
         Cover(owner, purpose, data_set, record),
         model or None,
         _read("evaluation", evaluation),
+        tuple(risk_from(*one) for one in risks),
     )
     if signer is not None:
         page = page.signed(signer)

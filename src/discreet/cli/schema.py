@@ -45,23 +45,23 @@ HEAD = """\
 
 @command("schema")
 @click.argument("table", type=FILE)
-@click.option("--target", help="The column that is to be predicted.")
-@click.option("--out", type=FILE, default="schema.toml", show_default=True, help="Where to write the schema.")
+@click.option("--target", help="The column to predict.")
+@click.option("--out", type=FILE, default="schema.toml", show_default=True, help="File of the schema.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option(
-    "--ask/--blank", default=None, help="Ask for every column, or leave blanks; asks in a terminal."
+    "--ask/--blank", default=None, help="Ask about every column, or leave blanks. Default in a terminal: ask."
 )
 def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: bool | None) -> Answer:
-    """Begin a schema from the header line of TABLE, a CSV, Parquet or Arrow file.
+    """Create a schema from the header of TABLE, a CSV, Parquet or Arrow file.
 
     \b
     discreet schema table.csv --target income
 
-    No record is read. Bounds and categories are asked, or left as blanks which fit refuses until they are filled
-    in. Take them from what is known in general, such as the questionnaire, not from a look at the records.
+    No record is read. The command asks for bounds and categories, or leaves blanks, which must be filled in
+    before a fit. Take them from public knowledge, such as the questionnaire, not from the records.
 
-    An answer may be abbreviated (n for number), "back" goes to the column before, "<" out of a question. Ctrl-C keeps
-    the answers so far: the rest is left blank.
+    Answers may be abbreviated (n for number). "back" returns to the previous column, "<" leaves a question.
+    Ctrl-C keeps the answers so far and leaves the rest blank.
     """
     refuse_existing("out", out, overwrite)
     guesses = public_columns(table)

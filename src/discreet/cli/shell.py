@@ -59,7 +59,9 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.renamed = dict(renamed or {})
         self.interrupted = interrupted or "Nothing was written."
-        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Answer in JSON."))
+        self.params.append(
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON.")
+        )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and print its answer."""

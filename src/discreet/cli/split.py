@@ -10,20 +10,23 @@ import numpy as np
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
 from discreet.errors import InvalidParameter
-from discreet.files import insist_writable, whole_file, write_whole
+from discreet.files import whole_file, write_whole
+from discreet.folders import insist_writable
 
 
 @command("split", renamed={"tables": "TABLE", "table": "TABLE"})
 @click.argument("table", type=FILE)
-@click.option("--test", type=NUMBER, required=True, help="The chance of a record to be tested, such as 0.3.")
 @click.option(
-    "--train-out", type=FILE, required=True, help="Where the training records go: a file like TABLE."
+    "--test", type=NUMBER, required=True, help="Probability that a record becomes a test record, such as 0.3."
 )
-@click.option("--test-out", type=FILE, required=True, help="Where the test records go: a file like TABLE.")
 @click.option(
-    "--unit", help="The column that says whose record a line is; all of a person's lines go together."
+    "--train-out", type=FILE, required=True, help="File for the training records, in the format of TABLE."
 )
-@click.option("--key", type=FILE, help="A file with the secret key of the split; made if it is not there.")
+@click.option(
+    "--test-out", type=FILE, required=True, help="File for the test records, in the format of TABLE."
+)
+@click.option("--unit", help="Column with the person's ID; all rows of a person stay together.")
+@click.option("--key", type=FILE, help="File with the secret key of the split; created if it does not exist.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def split(
     table: Path,
@@ -34,14 +37,14 @@ def split(
     key: Path | None,
     overwrite: bool,
 ) -> Answer:
-    """Deal the records of TABLE, a CSV or Parquet file, to training and test records.
+    """Split the records of TABLE, a CSV or Parquet file, into training and test records.
 
     \b
     discreet split people.csv --test 0.3 --train-out train.csv --test-out test.csv --key split.key
 
-    Each record decides by a coin of its own, a hash of its text or cells under a secret key. So budgets of training
-    and test do not add up: together they cost the larger of both. The same key makes the same split again; without
-    one, do not split twice.
+    A keyed hash of its own text or cells assigns each record, independently of the others. By parallel
+    composition, training and test together cost the larger of the two budgets. The same key repeats the split.
+    Without a key, do not split twice.
     """
     for option, path in (("train_out", train_out), ("test_out", test_out)):
         refuse_existing(option, path, overwrite)

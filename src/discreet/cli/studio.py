@@ -17,12 +17,12 @@ from discreet.errors import missing_extra
 
 
 @command("studio", interrupted="The studio is closed.")
-@click.option("--port", type=NUMBER, default=0, help="Port on this machine; 0 takes a free one.")
-@click.option("--ledger", help="Show this ledger's budget and runs too.")
-@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option("--port", type=NUMBER, default=0, help="Local port; 0 chooses a free one.")
+@click.option("--ledger", help="Show the budget and runs of this ledger, too.")
+@click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> Answer | None:
-    """A page to plan with, for this machine only: sliders, certified epsilon, frontiers, export.
+    """Serve a planning page on this machine: sliders, certified epsilon, Pareto frontiers, export.
 
     \b
     discreet studio --ledger ledger.sqlite

@@ -20,65 +20,80 @@ from discreet.linear.schema import TASKS
 
 @group("study")
 def study() -> None:
-    """Agree on a study between several parties, and make the kits with which they join.
+    """Prepare a study of several parties and the kits with which they join.
 
     \b
-    1. discreet study new ...       write study.toml together; it holds public numbers only
-    2. discreet study check ...     every party reads what every observer could learn; `approve` signs it
-    3. discreet study kits ...      the coordinator makes one kit for each party
+    1. discreet study new ...       write study.toml together; it contains public numbers only
+    2. discreet study check ...     each party reads what each observer could learn; `approve` signs it
+    3. discreet study kits ...      the coordinator creates one kit for each party
     4. discreet coordinate ...      the coordinator starts
     5. discreet join ...            every party joins with its own table
-    6. discreet study evaluate ...  how good the model is for everybody: another study, of one round
+    6. discreet study evaluate ...  evaluate the model on all parties' test records, in a study of one round
     """
 
 
 @study.command("new")
 @click.argument("name")
 @click.option(
-    "--party", "parties", multiple=True, required=True, metavar="NAME=RECORDS", help="Repeat for each."
+    "--party",
+    "parties",
+    multiple=True,
+    required=True,
+    metavar="NAME=RECORDS",
+    help="Name and number of records of a party. Repeatable.",
 )
-@click.option("--schema", "schema_file", type=FILE, required=True, help="The columns of everybody's table.")
-@click.option("--target", help="The column to be predicted, if the schema does not say.")
+@click.option(
+    "--schema", "schema_file", type=FILE, required=True, help="Schema that all parties' tables follow."
+)
+@click.option("--target", help="The column to predict, if the schema does not name it.")
 @click.option("--epsilon", type=NUMBER, required=True)
 @click.option(
-    "--delta", type=NUMBER, default=1e-6, show_default=True, help="Well below 1 / number of records."
+    "--delta",
+    type=NUMBER,
+    default=1e-6,
+    show_default=True,
+    help="Should be well below 1 / number of records.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["recipe", "sgd2"]),
-    help="The fit of one table, or descent with agreed settings: sgd2, which the options marked so choose.",
+    help="The fit of one table, or descent with agreed settings. Default: recipe, or sgd2 with its options.",
 )
 @click.option(
     "--model",
     "family",
     type=click.Choice(["auto", "linear"]),
-    help="Curves where records and budget carry them, or lines; by default auto.",
+    help="Recipe: curves where records and budget carry them, or lines. Default: auto.",
 )
 @click.option(
-    "--inference", is_flag=True, help="Standard errors, for a share of the budget; with --model linear."
+    "--inference",
+    is_flag=True,
+    help="Recipe, with --model linear: standard errors, for a share of the budget.",
 )
-@click.option("--task", type=click.Choice(TASKS), help="By default what the target's column is.")
-@click.option("--rounds", type=NUMBER, help="sgd2: by default worked out from records and noise.")
-@click.option("--clip-norm", type=NUMBER, help="sgd2: by default 1.")
+@click.option("--task", type=click.Choice(TASKS), help="Recipe: by default what the target's column is.")
+@click.option("--rounds", type=NUMBER, help="SGD2. Default: computed from records and noise.")
+@click.option("--clip-norm", type=NUMBER, help="SGD2. Default: 1.")
+@click.option("--learning-rate", type=NUMBER, help="SGD2. Default: computed from records, rounds and noise.")
 @click.option(
-    "--learning-rate", type=NUMBER, help="sgd2: by default worked out from records, rounds and noise."
+    "--secure", is_flag=True, help="Secure aggregation: the coordinator sees only the sum over all parties."
 )
-@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
-    "--robust", is_flag=True, help="sgd2: a geometric median, which a party that lies cannot lead astray."
+    "--robust",
+    is_flag=True,
+    help="SGD2: aggregate by the geometric median, which is robust to Byzantine parties.",
 )
 @click.option(
     "--dropouts",
     type=NUMBER,
-    help="So many parties may be missing at a time. `study check` shows what each of them costs.",
+    help="Number of parties that may be missing at a time; `study check` shows the cost.",
 )
 @click.option(
     "--persons-across-parties",
     "across",
     type=NUMBER,
-    help="sgd2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
+    help="SGD2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
 )
-@click.option("--party-bound", type=NUMBER, help="sgd2: cut each party's whole sum to so many clip norms.")
+@click.option("--party-bound", type=NUMBER, help="SGD2: clip each party's sum to this many clip norms.")
 @click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
 )
@@ -92,7 +107,7 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
         --schema schema.toml --target readmitted --epsilon 1
 
     The model is the one that `discreet fit` would give for all tables together, with more noise where sums are plain
-    or parties may be missing. The file can be edited; everybody must hold the same one in the end.
+    or parties may be missing. You may edit the file. All parties must use the same final version.
     """
     from discreet.parties.study import Study
     from discreet.parties.terms import price_of_dropouts
@@ -112,30 +127,34 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
 
 @study.command("evaluate", renamed={"model": "MODEL"})
 @click.argument("model", metavar="MODEL", type=FILE)
-@click.option("--epsilon", type=NUMBER, required=True, help="What this evaluation may cost each party.")
-@click.option("--delta", type=NUMBER, help="That of the study, unless given.")
-@click.option("--by", multiple=True, help="A category or flag of the study: rates of each group. Repeatable.")
+@click.option(
+    "--epsilon", type=NUMBER, required=True, help="The epsilon that this evaluation may cost each party."
+)
+@click.option("--delta", type=NUMBER, help="Default: the delta of the study.")
+@click.option("--by", multiple=True, help="Report rates per group of this category or flag. Repeatable.")
 @click.option(
     "--party",
     "parties",
     multiple=True,
     metavar="NAME=RECORDS",
-    help="About how many records each will bring, at most; those of the study, unless given.",
+    help="Largest number of test records of each party. Default: those of the study.",
 )
-@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
-@click.option("--coordinator", help="host:port of the coordinator; that of the study, unless given.")
-@click.option("--name", help="By default that of the study and -evaluation.")
+@click.option(
+    "--secure", is_flag=True, help="Secure aggregation: the coordinator sees only the sum over all parties."
+)
+@click.option("--coordinator", help="host:port of the coordinator. Default: the one of the study.")
+@click.option("--name", help="Default: the name of the study, followed by -evaluation.")
 @click.option("--out", type=FILE, default="evaluation.toml", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer:
-    """Write a study that scores the joint model in the folder MODEL on records that every party kept apart.
+    """Write a study that evaluates the joint model in the folder MODEL on the parties' test records.
 
     \b
     discreet study evaluate readmission --epsilon 0.5 --by ward
 
     It is a study of one round, with the same commands: `study check`, `study kits`, `coordinate` and `join`. Each
-    party adds noise to its own counts of (label, score, group) and pays from its own ledger. AUC, accuracy, log loss,
-    calibration and the rates of each group, all with intervals, follow from the sum, and are written by every site.
+    party adds noise to its own counts of (label, score, group) and charges its own ledger. From the sum, each
+    site computes AUC, accuracy, log loss, calibration and the rates of each group, all with intervals.
     """
     from discreet.parties.study import Study
 
@@ -154,7 +173,7 @@ def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer
 @study.command("check", renamed={"path": "STUDY"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
 def check(study_file: Path) -> Answer:
-    """What a study releases, and what every observer could learn from it: read this before you consent."""
+    """Show what a study releases and what each observer could learn. Read this before you consent."""
     from discreet.parties.approvals import approvals
     from discreet.parties.study import Study
     from discreet.parties.terms import Terms, price_of_dropouts
@@ -186,17 +205,19 @@ def _approvals_in_words(approved: Any) -> str:
 
 @study.command("approve", renamed={"path": "--key"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
-@click.option("--key", "key_file", type=FILE, required=True, help="Your own key, from `discreet study key`.")
-@click.option("--name", required=True, help="Who you are, as others shall read it.")
+@click.option(
+    "--key", "key_file", type=FILE, required=True, help="Your signing key, from `discreet study key`."
+)
+@click.option("--name", required=True, help="Your name and role, as others will read them.")
 def approve(study_file: Path, key_file: Path, name: str) -> Answer:
-    """Sign that you approve of the study STUDY, as it stands: read `discreet study check` before.
+    """Sign your approval of the study STUDY. Read `discreet study check` first.
 
     \b
     discreet study approve study.toml --key mine.key --name "A. Lind, data protection, hospital-a"
 
-    The approval is a file in the folder approvals beside STUDY. Send it, and by another way your public key, to the
-    parties: `discreet join --approver KEY` counts the approvals of those whose keys it was given. Whoever changes the
-    study needs new ones.
+    The approval is a file in the folder approvals beside STUDY. Send it to the parties, and your public key by
+    another channel: `discreet join --approver KEY` counts the approvals by the given keys. A changed study needs
+    new approvals.
     """
     from discreet.certificate.signatures import read_signing_key
     from discreet.parties.approvals import Approval
@@ -249,28 +270,28 @@ def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
 @study.command("kits", renamed={"folder": "--out", "keys": "--public-key", "valid_days": "--days"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
 @click.option("--out", type=FILE, default="kits", show_default=True, help="A new folder.")
-@click.option("--days", type=NUMBER, default=90, show_default=True, help="How long the kits are valid.")
+@click.option("--days", type=NUMBER, default=90, show_default=True, help="Validity of the kits in days.")
 @click.option(
     "--public-key",
     "public_keys",
     multiple=True,
     metavar="PARTY=KEY",
-    help="From `discreet study key`, at the party.",
+    help="Public key of a party, from its `discreet study key`. Repeatable.",
 )
 @click.option(
     "--for",
     "platform",
     type=click.Choice(("systemd", "container", "kubernetes")),
-    help="Also write the files with which each site runs its process, into OUT/deploy.",
+    help="Also write deployment files for each site into OUT/deploy.",
 )
 def kits(
     study_file: Path, out: Path, days: float, public_keys: tuple[str, ...], platform: str | None
 ) -> Answer:
-    """Make one kit for each party, and one for the coordinator. Send each by a way that only its owner can read.
+    """Create one kit for each party and one for the coordinator. Send each over a confidential channel.
 
-    Whoever makes a party's signing key could answer in its name. With plain sums that can spoil the model, but shows
-    nobody's records; a party that wants to exclude it runs `discreet study key` and sends the public key. With secure
-    sums all parties must, because whoever makes the keys could read along.
+    The creator of a party's signing key could answer in its name. With plain sums, this could spoil the model but
+    reveals no records; a party that wants to exclude it runs `discreet study key` and sends the public key. With
+    secure aggregation all parties must do so, because the creator of the keys could decrypt the messages.
     """
     from discreet.parties.network.kits import make_kits, open_kit
     from discreet.parties.study import Study
@@ -323,7 +344,7 @@ def _whose_keys(made_here: list[str]) -> str:
 def key(path: Path) -> Answer:
     """Make a signing key in a new FILE that only you can read, and print its public key.
 
-    Of a key that is there already the public key is printed again; nothing is overwritten.
+    If the key exists, its public key is printed again. Nothing is overwritten.
     """
     from discreet.certificate.signatures import new_signing_key, public_key_of, read_signing_key
 
@@ -347,13 +368,13 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
 
     \b
     exit status 0  accepted: signed with the keys of this --roster, which every site showed on joining
-    exit status 1  rejected: something was altered, or does not follow
-    exit status 3  consistent; nobody vouches for it: anybody can sign with keys of his own
+    exit status 1  rejected: the certificate was altered, or its claims do not follow
+    exit status 3  consistent, but not verified: anybody can sign with new keys
 
-    Every party's certificate is recomputed and compared with what follows from the study; its signature and the
-    coordinator's are checked with the keys in the file. That these are the right keys shows the roster's digits. The
-    model's digest is the one on every screen, which each party signed, and is computed anew from the weights in the
-    folder.
+    The command recomputes every party's certificate from the study, and checks its signature and the
+    coordinator's with the keys in the file. The digits of the roster show that these are the right keys. The
+    digest of the model is recomputed from the weights in the folder; each party signed it and saw it on its
+    screen.
     """
     from discreet.adapters.joint_evaluation import FILE as SCORES
     from discreet.adapters.joint_study import joint_of
@@ -395,9 +416,9 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
 @click.argument("folder", metavar="KITS", type=FILE)
 @click.argument("party")
 def revoke(folder: Path, party: str) -> Answer:
-    """Refuse a party from now on, also in a study that is running. KITS is the folder of the coordinator's kit.
+    """Exclude a party from now on, even in a running study. KITS is the folder of the coordinator's kit.
 
-    To let it back in, make new kits.
+    To admit it again, create new kits.
     """
     from discreet.parties.network.kits import revoke as revoke_kit
     from discreet.parties.network.kits import revoked_parties

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import read_certificate
-from discreet.certificate.verification import COMPUTED, MISSING, Finding
+from discreet.certificate.certificate_file import read_certificate
+from discreet.certificate.verdict_views import Finding
+from discreet.certificate.verification import COMPUTED, MISSING
 from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
@@ -22,16 +23,16 @@ from discreet.report.page import is_page, verify_page
 
 @command("verify")
 @click.argument("certificate", type=FILE)
-@click.option("--ledger", type=str, help="The ledger: the certificate must say what it says.")
-@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option("--ledger", type=str, help="Compare the certificate with this ledger.")
+@click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
 @click.option(
-    "--entries", type=FILE, help="The ledger's entries, if it is not at hand: discreet ledger entries."
+    "--entries", type=FILE, help="Entries of the ledger, from `discreet ledger entries`, instead of --ledger."
 )
-@click.option("--signed-by", help="A public key that you trust, in hexadecimal: its signature is required.")
+@click.option("--signed-by", help="Require a signature by this public key (hexadecimal).")
 def verify(
     certificate: Path, ledger: str | None, key: Path | None, entries: Path | None, signed_by: str | None
 ) -> Answer:
-    """Recompute CERTIFICATE, a file, the page of a report, or the folder of a model.
+    """Verify CERTIFICATE: a certificate file, the page of a report, or the folder of a model.
 
     \b
     discreet verify model --ledger ledger.sqlite
@@ -39,13 +40,13 @@ def verify(
     discreet verify report.html --signed-by 3b6a27bc...
 
     \b
-    exit status 0  accepted: the numbers hold, and the ledger or a key that you trust vouches for the rest
-    exit status 1  rejected: something was altered, or does not follow
-    exit status 3  consistent: the numbers follow from each other, and something is only claimed
+    exit status 0  accepted: the numbers hold, and a ledger or a trusted key confirms the rest
+    exit status 1  rejected: the certificate was altered, or its claims do not follow
+    exit status 3  consistent: the numbers follow from each other, but some facts are only claimed
 
-    Each line says what it rests on: computed here, in the ledger, signed, or claimed. Anybody can change what is
-    claimed. In a folder, the weights and model.json must be the files that the certificate is for. The page of a
-    report is accepted if it was signed or issued as a whole: discreet report --sign-with, --ledger.
+    Each line of the output names its evidence: computed here, in the ledger, signed, or claimed. Anybody can
+    change what is only claimed. In a folder, the weights and model.json must match the certificate. The page of a
+    report is accepted if the whole page was signed or recorded: discreet report --sign-with, --ledger.
     """
     folder = certificate if certificate.is_dir() else None
     path = certificate if folder is None else folder / CERTIFICATE

@@ -86,12 +86,26 @@ def may_be_asked(study: Any) -> str:
     if asked is None:
         return ""
     columns = ", ".join(study.model.get("columns", {}))
+    kinds = "; ".join(f"{_KINDS.get(kind, '')} ({kind})" for kind in asked.kinds)
     return (
         f"\n\nWhat may be asked of each party, whatever the coordinator wants: at most {asked.releases} answers of "
         f"at most {asked.numbers:,} numbers each, all of them together within the budget. Each is a noisy sum over "
-        f"your {study.privacy.unit}s by one of these queries: {', '.join(asked.kinds)}. They are about the columns "
-        f"{columns} and no others."
+        f"your {study.privacy.unit}s: {kinds}. They are about the columns {columns} and no others."
     )
+
+
+_KINDS = {
+    "classes": "counts of classes",
+    "columns": "histograms and sums of columns",
+    "ranges": "histograms of columns without bounds",
+    "targets": "histograms and means of the target",
+    "norms": "histograms of row norms",
+    "moments": "second moments of columns",
+    "gradients": "clipped gradients of the model",
+    "errors": "standard errors",
+    "pairs": "interactions of two columns",
+    "persons": "numbers of rows of a person",
+}
 
 
 def tokens_in_words(study: Any) -> str:

@@ -31,13 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.randomness import RandomStream, system_stream
+from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
     AllocationSampler,
+    DrawnSampler,
     Indices,
     PoissonSampler,
-    Sampler,
-    checked_rows,
     successes,
     take_places,
 )
@@ -45,8 +44,6 @@ from discreet.errors import InvalidParameter, whole
 from discreet.events import Event, Gaussian, PoissonSampled, RandomlyAllocated
 
 MOST_BANDS = 4096
-MOMENTUM = 0.9
-_MOST_STEPS = 768  # of the training for which bands are compared
 
 
 @lru_cache(maxsize=64)
@@ -68,42 +65,6 @@ def length_of_column(bands: int) -> float:
     return math.nextafter(math.sqrt(float(exact)) * (1 + 2.0**-50), math.inf)
 
 
-def _inverse(bands: int, steps: int) -> NDArray[np.float64]:
-    """The first column of the inverse of C."""
-    column, found = coefficients(bands), np.zeros(steps)
-    found[0] = 1.0
-    for t in range(1, steps):
-        reach = min(t, bands - 1)
-        found[t] = -np.dot(column[1 : reach + 1], found[t - reach : t][::-1])
-    return found
-
-
-@lru_cache(maxsize=64)
-def gain_of_noise(bands: int) -> float:
-    """By how much the noise on a single sum has a larger standard deviation than the event says, in the long run."""
-    return float(length_of_column(bands) * np.linalg.norm(_inverse(bands, 4 * bands + _MOST_STEPS)))
-
-
-@lru_cache(maxsize=64)
-def error_of_iterates(bands: int, steps: int) -> float:
-    """The root mean square of what noise of standard deviation one on each mixed sum does to the weights.
-
-    Over all steps of descent with momentum 0.9 and a learning rate that falls to zero in a cosine. Long trainings are
-    represented by one of 768 steps.
-    """
-    count = min(steps, _MOST_STEPS)
-    drift = _inverse(
-        bands, count
-    )  # what a unit of Z adds to the noise, and then to the velocity, steps later
-    for t in range(1, count):
-        drift[t] += MOMENTUM * drift[t - 1]
-    rates = 0.5 * (1 + np.cos(np.pi * np.arange(count) / count))
-    later = np.arange(count)[:, None] - np.arange(count)
-    moves = np.where(later >= 0, drift[np.maximum(later, 0)], 0.0) * rates[:, None]
-    squares = np.square(np.cumsum(moves, axis=0)).sum(1)
-    return float(math.sqrt(squares.mean()) * length_of_column(bands))
-
-
 def _offsets(rows: int, bands: int, stream: RandomStream) -> list[NDArray[Any]]:
     """The rows of each offset, drawn by every row for itself."""
     offsets = stream.integers(bands, rows)
@@ -111,7 +72,7 @@ def _offsets(rows: int, bands: int, stream: RandomStream) -> list[NDArray[Any]]:
 
 
 @dataclass(frozen=True)
-class CyclicPoissonSampler(Sampler):
+class CyclicPoissonSampler(DrawnSampler):
     """Poisson sampling in turns: at step t only records of offset t modulo ``bands`` may join.
 
     Each of them does so with probability ``bands * rate``, so that batches are as large as without bands. A *window*
@@ -121,6 +82,7 @@ class CyclicPoissonSampler(Sampler):
     records: int
     rate: float
     bands: int
+    _rounds = "windows"
 
     def __post_init__(self) -> None:
         plain = PoissonSampler(self.records, self.rate)
@@ -145,22 +107,15 @@ class CyclicPoissonSampler(Sampler):
         """The event of one *window* of steps with the noise of ``of``, correlated over ``bands`` steps."""
         return PoissonSampled(self.rate_of_window, of)
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of so many *windows*."""
-        count = whole("windows", steps, at_least=0)
-        return self._batches(count, checked_rows(rows, self.records), stream or system_stream())
-
-    def _batches(self, windows: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
         classes = _offsets(rows, self.bands, stream)
-        for _ in range(windows):
+        for _ in range(rounds):
             for members in classes:
                 yield members[successes(len(members), Fraction(self.rate_of_window), stream)]
 
 
 @dataclass(frozen=True)
-class BlockAllocationSampler(Sampler):
+class BlockAllocationSampler(DrawnSampler):
     """Random allocation in turns: in every epoch each record draws one of the epoch's blocks of ``bands`` steps.
 
     It takes part once, at the step of that block which is its offset. ``bands`` divides ``steps``, those of an epoch.
@@ -169,6 +124,7 @@ class BlockAllocationSampler(Sampler):
     records: int
     steps: int
     bands: int
+    _rounds = "epochs"
 
     def __post_init__(self) -> None:
         plain = AllocationSampler(self.records, self.steps)
@@ -190,16 +146,9 @@ class BlockAllocationSampler(Sampler):
         allocated = RandomlyAllocated(self.steps // self.bands, of)  # which checks it
         return allocated if allocated.steps > 1 else of
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of so many *epochs*; blocks are drawn afresh in each, offsets are not."""
-        count = whole("epochs", steps, at_least=0)
-        return self._batches(count, checked_rows(rows, self.records), stream or system_stream())
-
-    def _batches(self, epochs: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
         classes = _offsets(rows, self.bands, stream)
-        for _ in range(epochs):
+        for _ in range(rounds):
             left = [members.copy() for members in classes]
             for to_come in range(self.steps // self.bands, 0, -1):
                 for offset in range(self.bands):

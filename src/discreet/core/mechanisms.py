@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.curve import account
-from discreet.accounting.gaussian import gaussian_mu, laplace_noise
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.noise_formulas import laplace_noise
 from discreet.errors import BudgetExceeded, InvalidParameter, real
 from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee

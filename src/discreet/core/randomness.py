@@ -174,29 +174,21 @@ class RandomStream:
 
     def uniform(self, shape: Shape = ()) -> Array:
         """Uniform multiples of 2**-53 in [0, 1)."""
-        out = np.empty(_size(shape))
-
-        def work(where: slice, keystream: _Words) -> None:
-            words = keystream.words(where.stop - where.start, np.uint64)
-            np.multiply(words >> np.uint64(11), 2.0**-53, out=out[where])
-
-        self._in_blocks(out.size, _BLOCK_BYTES // 8, work)
-        return out.reshape(shape)
+        words = np.frombuffer(self.bytes(8 * _size(shape)), np.uint64).reshape(shape)
+        return np.asarray((words >> np.uint64(11)) * 2.0**-53)
 
     def normal(self, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
         """Standard normal draws, as float64 or float32."""
-        return self._fill("normal", np.empty(_size(shape), dtype), 1.0).reshape(shape)
+        return self._array("normal", shape, dtype)
 
     def laplace(self, shape: Shape = (), dtype: DTypeLike = np.float64) -> Array:
         """Laplace draws of scale 1, as float64 or float32."""
-        return self._fill("laplace", np.empty(_size(shape), dtype), 1.0).reshape(shape)
+        return self._array("laplace", shape, dtype)
 
-    def fill_normal(self, out: Array, scale: float = 1.0) -> Array:
-        """Overwrite ``out``, a contiguous float64 or float32 array, with normal draws; returns it."""
-        if not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
-            raise InvalidParameter("out", type(out), "must be a writable, C-contiguous numpy array.")
-        self._fill("normal", out.reshape(-1), scale)
-        return out
+    def _array(self, law: Law, shape: Shape, dtype: DTypeLike) -> Array:
+        out = np.empty(_size(shape), dtype)
+        self.each_block(law, out.size, 1.0, dtype, out.__setitem__)
+        return out.reshape(shape)
 
     def each_block(self, law: Law, size: int, scale: float, dtype: DTypeLike, take: Take) -> None:
         """Make ``size`` draws times ``scale`` and pass them on block by block.
@@ -213,11 +205,6 @@ class RandomStream:
             take(where, out)
 
         self._in_blocks(size, recipe.block, work)
-
-    def _fill(self, law: Law, out: Array, scale: float) -> Array:
-        scale, recipe = real("scale", scale, at_least=0), _recipe(law, out.dtype)
-        self._in_blocks(out.size, recipe.block, lambda where, words: recipe.fill(out[where], scale, words))
-        return out
 
     # --- whole numbers ---------------------------------------------------------------------------------
 

@@ -81,8 +81,27 @@ class Sampler(ABC):
         """The batches of ``steps`` steps. How many ``rows`` the data have decides nothing but the indices."""
 
 
+class DrawnSampler(Sampler):
+    """A sampler whose batches come in rounds: a step, a window or an epoch of steps."""
+
+    _rounds = "steps"
+
+    def batches(
+        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
+    ) -> Iterator[Indices]:
+        """The batches of ``steps`` rounds; checks its arguments before anything is drawn."""
+        count = whole(self._rounds, steps, at_least=0)
+        return self._draw(count, self._checked_rows(rows), stream or system_stream())
+
+    def _checked_rows(self, rows: object) -> int:
+        return self.records if rows is None else whole("rows", rows, at_least=0, at_most=MAX_RECORDS)
+
+    @abstractmethod
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]: ...
+
+
 @dataclass(frozen=True)
-class PoissonSampler(Sampler):
+class PoissonSampler(DrawnSampler):
     """Every record joins each batch independently with probability ``rate``. Work per batch: its size.
 
     ``max_batch`` limits the memory of a step: of a larger batch a uniformly random subset of that size is
@@ -118,12 +137,8 @@ class PoissonSampler(Sampler):
         tail = cap_tail(self.records, self.rate, self.max_batch, 1, group_size)
         return step + ApproximateDP(0.0, tail) if tail > 0 else step
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of ``steps`` steps."""
-        steps, rows, stream = _steps(steps), checked_rows(rows, self.records), stream or system_stream()
-        return (self._batch(rows, stream) for _ in range(steps))
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+        return (self._batch(rows, stream) for _ in range(rounds))
 
     def _batch(self, rows: int, stream: RandomStream) -> Indices:
         batch = successes(rows, Fraction(self.rate), stream)
@@ -133,7 +148,7 @@ class PoissonSampler(Sampler):
 
 
 @dataclass(frozen=True)
-class FixedSizeSampler(Sampler):
+class FixedSizeSampler(DrawnSampler):
     """Every batch is a uniformly random subset of ``batch_size`` records, drawn afresh for each step.
 
     The number of records is public (replace-one neighbours), so it is also the number of rows.
@@ -157,21 +172,20 @@ class FixedSizeSampler(Sampler):
         """The event of one step that releases ``of``."""
         return FixedSizeSampled(self.batch_size, self.records, of)
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of ``steps`` steps."""
-        steps, stream = _steps(steps), stream or system_stream()
+    def _checked_rows(self, rows: object) -> int:
         if rows not in (None, self.records):
             raise PlanViolation(
                 f"the plan declares {self.records} records and the data have {rows} rows; with fixed-size "
                 "batches the number is public and must agree: plan again, or use Poisson sampling."
             )
-        return (_subset(self.records, self.batch_size, stream) for _ in range(steps))
+        return self.records
+
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+        return (_subset(rows, self.batch_size, stream) for _ in range(rounds))
 
 
 @dataclass(frozen=True)
-class AllocationSampler(Sampler):
+class AllocationSampler(DrawnSampler):
     """Every record takes part once in an epoch of ``steps`` batches, at a step that it draws for itself.
 
     The draw is made as the steps come: whoever is left after k of t steps joins the next one with probability
@@ -181,6 +195,7 @@ class AllocationSampler(Sampler):
 
     records: int
     steps: int
+    _rounds = "epochs"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", _records(self.records))
@@ -196,16 +211,9 @@ class AllocationSampler(Sampler):
         """The event of one *epoch* in which every step releases ``of``."""
         return RandomlyAllocated(self.steps, of)
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of so many *epochs*, allocated afresh for each of them."""
-        epochs, rows = whole("epochs", steps, at_least=0), checked_rows(rows, self.records)
-        return self._batches(epochs, rows, stream or system_stream())
-
-    def _batches(self, epochs: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
         pool = np.arange(rows, dtype=np.uint32 if rows <= 2**32 else np.int64)
-        for _ in range(epochs):
+        for _ in range(rounds):
             left = pool
             for to_come in range(self.steps, 0, -1):
                 batch, left = take_places(left, successes(len(left), Fraction(1, to_come), stream))
@@ -213,7 +221,7 @@ class AllocationSampler(Sampler):
 
 
 @dataclass(frozen=True)
-class FullBatch(Sampler):
+class FullBatch(DrawnSampler):
     """Every record takes part in every step."""
 
     records: int
@@ -230,12 +238,8 @@ class FullBatch(Sampler):
         """The event of one step that releases ``of``: as it is, since everybody takes part."""
         return PoissonSampled(1.0, of).of  # which checks it
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of ``steps`` steps. Nothing is drawn; ``stream`` is there for likeness."""
-        steps, rows = _steps(steps), checked_rows(rows, self.records)
-        return (np.arange(rows) for _ in range(steps))
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+        return (np.arange(rows) for _ in range(rounds))
 
 
 def cap_tail(records: int, rate: float, max_batch: int, steps: int, group_size: int = 1) -> float:
@@ -360,7 +364,3 @@ def _rate(value: object) -> float:
 
 def _steps(value: object) -> int:
     return whole("steps", value, at_least=0)
-
-
-def checked_rows(value: object, records: int) -> int:
-    return records if value is None else whole("rows", value, at_least=0, at_most=MAX_RECORDS)

@@ -6,16 +6,17 @@ what each record, or each person, adds to its query.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from discreet.errors import InvalidParameter
-from discreet.evaluation.answers import method_of
+from discreet.evaluation.asking import method_of
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
 from discreet.linear.column_kinds import Category, Column, Flag, distinct
 from discreet.linear.declarations import target_range
+from discreet.linear.schema import schema_of
 
 
 def task_for(model: Any, classes: Any, target_bounds: Any) -> Task:
@@ -75,3 +76,16 @@ def declared_groups(name: str, column: Column | None) -> tuple[Any, ...]:
         )
         raise InvalidParameter("by", name, remedy)
     return tuple(column.values) if isinstance(column, Category) else (True, False)
+
+
+def columns_of(model: Any) -> Mapping[str, Column]:
+    """The columns of a model's schema; none without a schema."""
+    schema = getattr(model, "schema", None)
+    return {} if schema is None else schema_of(schema).columns
+
+
+def target_of(model: Any) -> tuple[str | None, Column | None]:
+    """The name of the target in a model's schema, and its column."""
+    schema = getattr(model, "schema", None)
+    target = None if schema is None else schema_of(schema).target
+    return target, None if target is None else columns_of(model)[target]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from scipy.special import ndtri
 
 from discreet.engines import engine_for
 from discreet.errors import InvalidParameter, probability
-from discreet.evaluation.answers import CHECKED, is_ours
+from discreet.evaluation.answers import CHECKED
+from discreet.evaluation.asking import is_ours, try_made_up_rows
 from discreet.evaluation.declared_task import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.result import Evaluation
@@ -22,9 +24,9 @@ from discreet.evaluation.tasks import Numbers
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.frame_parts import Frames, empty_frame
-from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
+from discreet.linear.user_routing import Share
 from discreet.statistics.least_noise import candidates, deviation, norm_of
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import MOST_RECORDS, PartitionedRows, PrivateRows
@@ -89,6 +91,7 @@ def evaluate(
     if engine is not None:
         refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
+    try_made_up_rows(model, task, x)
     tally, rows = question.ask(_table(x, engine), neighbours)
     if engine is not None:
         gather = Elsewhere(engine, x, question, tally).total
@@ -181,13 +184,24 @@ class Elsewhere:
 
     def total(self, query: Blocks, like: Any) -> NDArray[np.int64]:
         """Return the sum over all partitions, of the kind of ``like``."""
-        question = self.question.for_workers()
+        question = without_secrets(self.question)
 
         def ask(share: Share) -> tuple[Any, Counting]:
             return counts_there, Counting(share, question, query, like.grid)
 
         public = self.tally.digest(query)
         return self.engine.total(self.partitions, question.unit, ask, like, public)  # type: ignore[no-any-return]
+
+
+def without_secrets(question: Question) -> Question:
+    """The same question without ledger, key and seed of the model."""
+    known = {"ledger", "ledger_key", "unsafe_seed"} & set(
+        vars(question.model) if hasattr(question.model, "ledger") else ()
+    )
+    model = copy(question.model) if known else question.model
+    for name in known:
+        setattr(model, name, None)
+    return replace(question, model=model)
 
 
 def _release(session: Session, rows: PrivateRows, query: Blocks) -> Array:

@@ -7,32 +7,31 @@ whole numbers, so those of several parts add up to those of the table, to the bi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.columns import list_cells
-from discreet.errors import DiscreetError, InvalidParameter
+from discreet.errors import InvalidParameter
 from discreet.evaluation.answers import answers
-from discreet.evaluation.declared_task import declared_groups
+from discreet.evaluation.asking import how_to_ask
+from discreet.evaluation.declared_task import columns_of, declared_groups, target_of
 from discreet.evaluation.splitting import row_count, unit_ids
 from discreet.evaluation.tally import Grouping, Tally
-from discreet.evaluation.tasks import Numbers, Task
+from discreet.evaluation.tasks import Task
 from discreet.guarantee import Neighbours
-from discreet.linear.cells import declared_numbers
-from discreet.linear.column_kinds import Category, Column, Flag, Numeric, distinct
-from discreet.linear.encoder import declared_labels, one_for_each_row, target_numbers
-from discreet.linear.homes import Share
+from discreet.linear.column_kinds import Column, distinct
+from discreet.linear.encoder import declared_labels, one_for_each_row
 from discreet.linear.inputs import codes, column_names, column_values, without_column
-from discreet.linear.roll_call import Answer
-from discreet.linear.schema import schema_of
+from discreet.linear.partition_results import Answer, reply
+from discreet.linear.private_reader import Target
 from discreet.linear.sources import source_of
 from discreet.linear.tables import as_they_are, join_chunks
+from discreet.linear.user_routing import Share
 from discreet.trusted.queries import Blocks
-from discreet.trusted.rows import MOST_RECORDS, PrivateRows
+from discreet.trusted.rows import PrivateRows
 
 Array = NDArray[np.float64]
 
@@ -50,34 +49,22 @@ class Question:
     def ask(self, x: Any, neighbours: Neighbours = "add-remove") -> Encoded:
         """The records of ``x``, which may have to be read. Refusals depend on names and shapes."""
         x, unit = self._in_memory(x)
-        rows = row_count(x)
-        if rows > MOST_RECORDS:
-            raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-        target = _target_column(self.model)
-        y, x = _target(x, self.y, target[0] if target else None)
-        truth = _truth(one_for_each_row("y", y, rows), self.task, target[1] if target else None)
-        groups = _groups(self.by, x, rows, _schema_columns(self.model))
+        rows, (name, column) = row_count(x), target_of(self.model)
+        y, x = _target(x, self.y, name)
+        truth = Target(column, self.task.labels or None).read(y, rows)[:]
+        groups = _groups(self.by, x, rows, columns_of(self.model))
         persons = None if unit is None else unit_ids(x, unit, rows)
+        found = answers(*how_to_ask(self.model, self.task), x, type(self.model).__name__)
+        numbers = np.column_stack([truth, found, *(codes for _, codes in groups)])
         tally = Tally(self.task, tuple(one for one, _ in groups))
-        numbers = np.column_stack([truth, answers(self.model, self.task, x), *(codes for _, codes in groups)])
         return Encoded(tally, PrivateRows(numbers, neighbours, persons))
-
-    def for_workers(self) -> Question:
-        """The same without ledger, key and seed of the model."""
-        known = {"ledger", "ledger_key", "unsafe_seed"} & set(
-            vars(self.model) if hasattr(self.model, "ledger") else ()
-        )
-        model = copy(self.model) if known else self.model
-        for name in known:
-            setattr(model, name, None)
-        return replace(self, model=model)
 
     def _in_memory(self, x: Any) -> tuple[Any, Any]:
         """The columns of the model's schema, and whose each row is, if ``x`` is read from elsewhere."""
         source, unit = source_of(x), self.unit
         if source is None:
             return x, unit
-        columns = _schema_columns(self.model)
+        columns = columns_of(self.model)
         if not columns:
             raise InvalidParameter("x", type(x).__name__, "must be in memory for a model without a schema.")
         named = isinstance(unit, str)
@@ -140,27 +127,6 @@ def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
     return column_values(x, wanted), without_column(x, wanted)
 
 
-def _schema_columns(model: Any) -> Mapping[str, Column]:
-    schema = getattr(model, "schema", None)
-    return {} if schema is None else schema_of(schema).columns
-
-
-def _target_column(model: Any) -> tuple[str, Column] | None:
-    schema = getattr(model, "schema", None)
-    target = None if schema is None else schema_of(schema).target
-    return None if target is None else (target, schema_of(schema).columns[target])
-
-
-def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
-    """The target as a class's place or a number; NaN for what nobody declared."""
-    if isinstance(task, Numbers):
-        return target_numbers(declared_numbers(column, y, "y") if isinstance(column, Numeric) else y)
-    if isinstance(column, Category | Flag):
-        y = declared_labels(column, y)
-    places = codes(y, task.labels)
-    return np.where(places < 0, np.nan, places)
-
-
 def as_in_the_file(cells: Any) -> NDArray[Any]:
     """Whole numbers stay what they are: as floats, large ids would be others than beside a missing one."""
     return as_they_are(list_cells(cells) if hasattr(cells, "to_pylist") else cells)
@@ -180,18 +146,10 @@ class Counting(NamedTuple):
 
 def counts_there(task: Counting) -> Answer:
     """The counts of a share of the table, or a code. Never raises: an exception could carry a record."""
-    place = task.share.place
-    try:
-        if not task.share.is_as_it_was():
-            return Answer("changed", place, 0)
+
+    def counts() -> Answer:
         tally, rows = task.question.ask(task.share.source())
-        total, public = rows.total(task.query, task.grid), tally.digest(task.query)
-        if not task.share.is_as_it_was():
-            return Answer("changed", place, 0)
-        return Answer("sum", place, 0, total.astype(np.int64), task.query.bound, task.grid, public)
-    except OSError:
-        return Answer("unreadable", place, 0)
-    except DiscreetError:
-        return Answer("refused", place, 0)
-    except BaseException:
-        return Answer("failed", place, 0)
+        total, public = rows._total(task.query, task.grid).astype(np.int64), tally.digest(task.query)
+        return Answer("sum", task.share.place, 0, total, task.query.bound, task.grid, public)
+
+    return reply(task.share, counts)

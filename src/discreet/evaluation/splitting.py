@@ -43,6 +43,7 @@ from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
 from discreet.linear.inputs import cells_of, column_values, is_frame, names_of
 from discreet.linear.sources import source_of
+from discreet.linear.tables import Table
 
 _SHORTEST_KEY = 16
 _MISSING = b"m"
@@ -308,7 +309,7 @@ def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
     """These rows of a table, in this order, as a table of the same kind."""
     if hasattr(table, "iloc"):
         return table.iloc[rows]
-    if type(table).__module__.partition(".")[0] == "pyarrow":
+    if type(table).__module__.partition(".")[0] == "pyarrow" or isinstance(table, Table):
         return table.take(rows)
     if issparse(table):
         return table.tocsr()[rows]

@@ -94,7 +94,7 @@ class Tally:
 
     def digest(self, query: Blocks) -> str:
         """Of all that is public of a sum: those whose sums are added up must agree in it."""
-        known = (self.task.blocks, [(one.name, one.declared) for one in self.groups], query.digest())
+        known = (self.task.blocks, [(one.name, one.declared) for one in self.groups], query.digest)
         return hashlib.sha256(repr(known).encode()).hexdigest()
 
     # ---- scoring ----

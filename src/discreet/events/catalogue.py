@@ -10,11 +10,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events.common import ApproximateDP, Event, Gaussian, registered
+from discreet.events.common import ApproximateDP, Event, checked_noise, registered
+
+positive = partial(real, above=0)
+_records = partial(whole, at_least=1, at_most=10**15)
+_integer_sensitivity = partial(whole, at_least=1, at_most=10_000)
+
+
+def _reals(name: str, values: object, **limits: float) -> tuple[float, ...]:
+    if not isinstance(values, tuple | list):
+        raise InvalidParameter(name, values, "must be a tuple of numbers.")
+    return tuple(real(name, value, **limits) for value in values)  # type: ignore[arg-type]
+
+
+def _refuse_disorder(name: str, values: tuple[float, ...], otherwise: str) -> None:
+    """Raise unless there are values and they increase."""
+    if not values or any(low >= high for low, high in pairwise(values)):
+        raise InvalidParameter(name, values, otherwise)
+
+
+def _truth(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InvalidParameter(name, value, "must be True or False.")
+
+
+def _trial(name: str, value: object) -> Event:
+    trial = Event.from_dict(value) if isinstance(value, dict) else value
+    if not isinstance(trial, Event):
+        raise InvalidParameter(name, value, "must be an event: what one run releases.")
+    return trial
 
 
 @registered
@@ -24,12 +54,7 @@ class ZeroConcentratedDP(Event):
 
     rho: float
     kind: ClassVar[str] = "zero-concentrated-dp"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", real("rho", self.rho, at_least=0))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "rho": self.rho}
+    _checks: ClassVar = {"rho": partial(real, at_least=0)}
 
 
 @registered
@@ -43,22 +68,16 @@ class RenyiDP(Event):
     orders: tuple[float, ...]
     values: tuple[float, ...]
     kind: ClassVar[str] = "renyi-dp"
+    _checks: ClassVar = {
+        "orders": partial(_reals, above=1, at_most=1e6),
+        "values": partial(_reals, at_least=0),
+    }
 
     def __post_init__(self) -> None:
-        for name in ("orders", "values"):
-            if not isinstance(getattr(self, name), tuple | list):
-                raise InvalidParameter(name, getattr(self, name), "must be a tuple of numbers.")
-        orders = tuple(real("orders", order, above=1, at_most=1e6) for order in self.orders)
-        values = tuple(real("values", value, at_least=0) for value in self.values)
-        if not orders or any(low >= high for low, high in pairwise(orders)):
-            raise InvalidParameter("orders", self.orders, "must increase, and there must be one.")
-        if len(values) != len(orders):
-            raise InvalidParameter("values", self.values, f"must be {len(orders)}, one for each order.")
-        object.__setattr__(self, "orders", orders)
-        object.__setattr__(self, "values", values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "orders": list(self.orders), "values": list(self.values)}
+        super().__post_init__()
+        _refuse_disorder("orders", self.orders, "must increase, and there must be one.")
+        if len(self.values) != len(self.orders):
+            raise InvalidParameter("values", self.values, f"must be {len(self.orders)}, one for each order.")
 
 
 @registered
@@ -73,12 +92,7 @@ class BoundedRange(Event):
 
     epsilon: float
     kind: ClassVar[str] = "bounded-range"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "epsilon": self.epsilon}
+    _checks: ClassVar = {"epsilon": positive}
 
 
 @registered
@@ -92,13 +106,10 @@ class RandomisedResponse(Event):
     epsilon: float
     categories: int = 2
     kind: ClassVar[str] = "randomised-response"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0, at_most=700))
-        object.__setattr__(self, "categories", whole("categories", self.categories, at_least=2))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "epsilon": self.epsilon, "categories": self.categories}
+    _checks: ClassVar = {
+        "epsilon": partial(real, above=0, at_most=700),
+        "categories": partial(whole, at_least=2),
+    }
 
 
 @registered
@@ -112,15 +123,7 @@ class DiscreteLaplace(Event):
     scale: float
     sensitivity: int = 1
     kind: ClassVar[str] = "discrete-laplace"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", real("scale", self.scale, at_least=0))
-        object.__setattr__(
-            self, "sensitivity", whole("sensitivity", self.sensitivity, at_least=1, at_most=10_000)
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "scale": self.scale, "sensitivity": self.sensitivity}
+    _checks: ClassVar = {"scale": partial(real, at_least=0), "sensitivity": _integer_sensitivity}
 
 
 @registered
@@ -135,15 +138,10 @@ class DiscreteGaussian(Event):
     deviation: float
     sensitivity: int = 1
     kind: ClassVar[str] = "discrete-gaussian"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "deviation", real("deviation", self.deviation, at_least=0.05, at_most=1e4))
-        object.__setattr__(
-            self, "sensitivity", whole("sensitivity", self.sensitivity, at_least=1, at_most=10_000)
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "deviation": self.deviation, "sensitivity": self.sensitivity}
+    _checks: ClassVar = {
+        "deviation": partial(real, at_least=0.05, at_most=1e4),
+        "sensitivity": _integer_sensitivity,
+    }
 
 
 @registered
@@ -160,29 +158,20 @@ class MixtureOfGaussians(Event):
     shifts: tuple[float, ...]
     probabilities: tuple[float, ...]
     kind: ClassVar[str] = "mixture-of-gaussians"
+    _checks: ClassVar = {
+        "deviation": partial(real, at_least=1e-6),
+        "shifts": partial(_reals, at_least=0, at_most=1e4),
+        "probabilities": partial(_reals, above=0, at_most=1),
+    }
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "deviation", real("deviation", self.deviation, at_least=1e-6))
-        for name in ("shifts", "probabilities"):
-            if not isinstance(getattr(self, name), tuple | list):
-                raise InvalidParameter(name, getattr(self, name), "must be a tuple of numbers.")
-        shifts = tuple(real("shifts", shift, at_least=0, at_most=1e4) for shift in self.shifts)
-        chances = tuple(real("probabilities", chance, above=0, at_most=1) for chance in self.probabilities)
-        if not shifts or shifts[-1] == 0 or any(low >= high for low, high in pairwise(shifts)):
+        super().__post_init__()
+        _refuse_disorder("shifts", self.shifts, "must increase, to more than 0.")
+        if self.shifts[-1] == 0:
             raise InvalidParameter("shifts", self.shifts, "must increase, to more than 0.")
-        if len(chances) != len(shifts) or abs(math.fsum(chances) - 1) > 1e-12:
-            requirement = f"must be {len(shifts)}, one for each shift, and add up to 1."
+        if len(self.probabilities) != len(self.shifts) or abs(math.fsum(self.probabilities) - 1) > 1e-12:
+            requirement = f"must be {len(self.shifts)}, one for each shift, and add up to 1."
             raise InvalidParameter("probabilities", self.probabilities, requirement)
-        object.__setattr__(self, "shifts", shifts)
-        object.__setattr__(self, "probabilities", chances)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "deviation": self.deviation,
-            "shifts": list(self.shifts),
-            "probabilities": list(self.probabilities),
-        }
 
 
 @registered
@@ -199,21 +188,12 @@ class TruncatedPoissonSampled(Event):
     records: int
     noise_multiplier: float
     kind: ClassVar[str] = "truncated-poisson-sampled"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", real("rate", self.rate, above=0, at_most=1))
-        object.__setattr__(self, "records", whole("records", self.records, at_least=1, at_most=10**15))
-        object.__setattr__(self, "limit", whole("limit", self.limit, at_least=1))
-        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "rate": self.rate,
-            "limit": self.limit,
-            "records": self.records,
-            "noise_multiplier": self.noise_multiplier,
-        }
+    _checks: ClassVar = {
+        "rate": partial(real, above=0, at_most=1),
+        "limit": partial(whole, at_least=1),
+        "records": _records,
+        "noise_multiplier": checked_noise,
+    }
 
 
 @registered
@@ -232,27 +212,16 @@ class SparseVector(Event):
     positives: int = 1
     monotone: bool = False
     kind: ClassVar[str] = "sparse-vector"
-
-    def __post_init__(self) -> None:
-        for name in ("threshold_scale", "query_scale"):
-            object.__setattr__(self, name, real(name, getattr(self, name), above=0))
-        most = whole("positives", self.positives, at_least=1, at_most=10**12)
-        object.__setattr__(self, "positives", most)
-        if not isinstance(self.monotone, bool):
-            raise InvalidParameter("monotone", self.monotone, "must be True or False.")
+    _checks: ClassVar = {
+        "threshold_scale": positive,
+        "query_scale": positive,
+        "positives": partial(whole, at_least=1, at_most=10**12),
+        "monotone": _truth,
+    }
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         each = (1 if self.monotone else 2) * self.positives / self.query_scale
         return ((ApproximateDP((1 / self.threshold_scale + each) * (1 + 1e-15)), 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "threshold_scale": self.threshold_scale,
-            "query_scale": self.query_scale,
-            "positives": self.positives,
-            "monotone": self.monotone,
-        }
 
 
 @registered
@@ -271,24 +240,16 @@ class TreeAggregation(Event):
     noise_multiplier: float
     restarts: int = 1
     kind: ClassVar[str] = "tree-aggregation"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=10**15))
-        object.__setattr__(self, "restarts", whole("restarts", self.restarts, at_least=1, at_most=10**9))
-        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+    _checks: ClassVar = {
+        "steps": partial(whole, at_least=1, at_most=10**15),
+        "noise_multiplier": checked_noise,
+        "restarts": partial(whole, at_least=1, at_most=10**9),
+    }
 
     @property
     def nodes(self) -> int:
         """The most nodes, of all trees together, that hold one record."""
         return self.steps.bit_length() * self.restarts
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "steps": self.steps,
-            "noise_multiplier": self.noise_multiplier,
-            "restarts": self.restarts,
-        }
 
 
 @registered
@@ -304,20 +265,11 @@ class SampledWithReplacement(Event):
     records: int
     noise_multiplier: float
     kind: ClassVar[str] = "sampled-with-replacement"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "records", whole("records", self.records, at_least=1, at_most=10**15))
-        size = whole("batch_size", self.batch_size, at_least=1, at_most=10**9)
-        object.__setattr__(self, "batch_size", size)
-        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "batch_size": self.batch_size,
-            "records": self.records,
-            "noise_multiplier": self.noise_multiplier,
-        }
+    _checks: ClassVar = {
+        "batch_size": partial(whole, at_least=1, at_most=10**9),
+        "records": _records,
+        "noise_multiplier": checked_noise,
+    }
 
 
 @registered
@@ -333,12 +285,10 @@ class RepeatAndSelect(Event):
     mean: float
     shape: float | None = 1.0
     kind: ClassVar[str] = "repeat-and-select"
+    _checks: ClassVar = {"trial": _trial}
 
     def __post_init__(self) -> None:
-        trial = Event.from_dict(self.trial) if isinstance(self.trial, dict) else self.trial
-        if not isinstance(trial, Event):
-            raise InvalidParameter("trial", self.trial, "must be an event: what one run releases.")
-        object.__setattr__(self, "trial", trial)
+        super().__post_init__()
         least = 0.01 if self.shape is None else 1.001
         remedy = "It is the expected number of runs."
         object.__setattr__(
@@ -346,6 +296,3 @@ class RepeatAndSelect(Event):
         )
         if self.shape is not None:
             object.__setattr__(self, "shape", real("shape", self.shape, above=-1, at_most=100))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "trial": self.trial.to_dict(), "mean": self.mean, "shape": self.shape}

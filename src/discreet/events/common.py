@@ -25,20 +25,32 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, ClassVar, cast
 
 from discreet.errors import InvalidParameter, real, whole
 
 MAX_COUNT = 10**12
 _TYPES: dict[str, Callable[[dict[str, Any]], Event]] = {}
 
+Check = Callable[[str, Any], Any]
+"""Takes the name of a field and its value, and returns the value to keep or raises."""
+
 
 class Event:
-    """Base of all events. Subclasses are frozen dataclasses."""
+    """Base of all events. Subclasses are frozen dataclasses.
+
+    ``_checks`` has, for fields that need one, the check that every value passes.
+    """
 
     kind: ClassVar[str]
+    _checks: ClassVar[Mapping[str, Check]] = {}
+
+    def __post_init__(self) -> None:
+        for name, check in self._checks.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         """The event as a sequence of (simple event, count)."""
@@ -66,7 +78,8 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data."""
-        raise AssertionError("each event defines its own form")  # pragma: no cover
+        names = [field.name for field in fields(cast(Any, self))]
+        return {"event": self.kind} | {name: _plain(getattr(self, name)) for name in names}
 
     @staticmethod
     def from_dict(data: object) -> Event:
@@ -98,6 +111,10 @@ class Event:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
+def _plain(value: object) -> object:
+    return value.to_dict() if isinstance(value, Event) else list(value) if isinstance(value, tuple) else value
+
+
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys are all different: readers disagree on which of two values counts."""
     found = dict(pairs)
@@ -114,6 +131,15 @@ def registered(cls: type[Event]) -> type[Event]:
     return cls
 
 
+_NO_NOISE = "no noise gives no privacy."
+checked_noise = partial(
+    real, at_least=0, remedy=f"It is the noise's standard deviation divided by the clip norm; {_NO_NOISE}"
+)
+checked_scale = partial(
+    real, at_least=0, remedy=f"It is the noise's scale divided by the l1 clip norm; {_NO_NOISE}"
+)
+
+
 @registered
 @dataclass(frozen=True)
 class Gaussian(Event):
@@ -124,14 +150,7 @@ class Gaussian(Event):
 
     noise_multiplier: float
     kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
-        value = real("noise_multiplier", self.noise_multiplier, at_least=0, remedy=remedy)
-        object.__setattr__(self, "noise_multiplier", value)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "noise_multiplier": self.noise_multiplier}
+    _checks: ClassVar = {"noise_multiplier": checked_noise}
 
 
 @registered
@@ -141,13 +160,7 @@ class Laplace(Event):
 
     scale: float
     kind: ClassVar[str] = "laplace"
-
-    def __post_init__(self) -> None:
-        remedy = "It is the noise's scale divided by the l1 clip norm; no noise gives no privacy."
-        object.__setattr__(self, "scale", real("scale", self.scale, at_least=0, remedy=remedy))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "scale": self.scale}
+    _checks: ClassVar = {"scale": checked_scale}
 
 
 @registered
@@ -158,13 +171,7 @@ class ApproximateDP(Event):
     epsilon: float
     delta: float = 0.0
     kind: ClassVar[str] = "approximate-dp"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0))
-        object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "epsilon": self.epsilon, "delta": self.delta}
+    _checks: ClassVar = {"epsilon": partial(real, at_least=0), "delta": partial(real, at_least=0, below=1)}
 
 
 def _noise(name: str, value: object) -> Gaussian | Laplace:
@@ -189,6 +196,14 @@ def _one_gaussian(several: Composition) -> Gaussian:
     return Gaussian(1 / math.hypot(*shifts) * (1 - 1e-15))
 
 
+checked_rate = partial(
+    real,
+    at_least=0,
+    at_most=1,
+    remedy="It is the chance of one record to be in a batch: expected batch size / number of records.",
+)
+
+
 @registered
 @dataclass(frozen=True)
 class PoissonSampled(Event):
@@ -202,19 +217,12 @@ class PoissonSampled(Event):
     rate: float
     of: Gaussian | Laplace
     kind: ClassVar[str] = "poisson-sampled"
-
-    def __post_init__(self) -> None:
-        remedy = "It is the chance of one record to be in a batch: expected batch size / number of records."
-        object.__setattr__(self, "rate", real("rate", self.rate, at_least=0, at_most=1, remedy=remedy))
-        object.__setattr__(self, "of", _noise("of", self.of))
+    _checks: ClassVar = {"rate": checked_rate, "of": _noise}
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         if self.rate == 0:
             return ((ApproximateDP(0.0), 1),)
         return ((self.of if self.rate == 1 else self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "rate": self.rate, "of": self.of.to_dict()}
 
 
 @registered
@@ -229,13 +237,13 @@ class FixedSizeSampled(Event):
     records: int
     of: Gaussian
     kind: ClassVar[str] = "fixed-size-sampled"
+    _checks: ClassVar = {"records": partial(whole, at_least=1), "of": _noise}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "records", whole("records", self.records, at_least=1))
+        super().__post_init__()
         remedy = "A batch cannot hold more than all records."
         size = whole("batch_size", self.batch_size, at_least=1, at_most=self.records, remedy=remedy)
         object.__setattr__(self, "batch_size", size)
-        object.__setattr__(self, "of", _noise("of", self.of))
 
     @property
     def rate(self) -> float:
@@ -244,14 +252,6 @@ class FixedSizeSampled(Event):
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         return ((self.of if self.batch_size == self.records else self, 1),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": self.kind,
-            "batch_size": self.batch_size,
-            "records": self.records,
-            "of": self.of.to_dict(),
-        }
 
 
 @registered
@@ -271,11 +271,13 @@ class RandomlyAllocated(Event):
     of: Gaussian
     selected: int = 1
     kind: ClassVar[str] = "randomly-allocated"
+    _checks: ClassVar = {
+        "steps": partial(whole, at_least=1, remedy="It is the number of releases in one epoch."),
+        "of": _noise,
+    }
 
     def __post_init__(self) -> None:
-        remedy = "It is the number of releases in one epoch."
-        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, remedy=remedy))
-        object.__setattr__(self, "of", _noise("of", self.of))
+        super().__post_init__()
         remedy = "A record cannot take part at more steps than there are."
         chosen = whole("selected", self.selected, at_least=1, at_most=self.steps, remedy=remedy)
         object.__setattr__(self, "selected", chosen)
@@ -293,8 +295,7 @@ class RandomlyAllocated(Event):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        more = {"selected": self.selected} if self.selected > 1 else {}
-        return {"event": self.kind, "steps": self.steps, "of": self.of.to_dict(), **more}
+        return {name: value for name, value in super().to_dict().items() if name != "selected" or value > 1}
 
 
 @dataclass(frozen=True)

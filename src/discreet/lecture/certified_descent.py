@@ -134,8 +134,7 @@ class _Decided:
         """The noise of a step, which is independent of that of the others, with the event that is charged for it."""
         if self.stage is None:
             return StepNoise.of_event(self.noise)
-        draws = {"sum": Draw(self.noise)}
-        return StepNoise(self.stage.charge, draws, steps=self.stage.steps_per_charge)
+        return StepNoise(self.stage, {"sum": Draw(self.noise)})
 
     @property
     def norm(self) -> Literal["l2", "l1"]:

@@ -82,7 +82,7 @@ def exponential_sampling(problem: Problem) -> LinearRelease:
         raise InvalidParameter("regularisation", problem.regularisation, remedy)
     settings = setting.describe("exponential", strength)
     guarantee = certified_cost(noise, budget, spare_delta=_SPARE * budget.delta)
-    permit = problem.charge(StepNoise.of_choice(noise), None, guarantee, settings)
+    permit = problem.charge(StepNoise.of_choice(noise, "Gibbs sampling"), None, guarantee, settings)
     law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))
     value = law.draw(failure, permit.randomness())
     return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
@@ -167,7 +167,8 @@ def exponential_choice(
     guarantee = replace(guarantee, group_size=budget.group_size)
     settings = {"method": "exponential-choice", "loss_bound": bound}
     stream = system_stream() if stream is None else stream
-    permit = charge(ledger, ledger_key, StepNoise.of_choice(event), None, stream, guarantee, settings)
+    choice = StepNoise.of_choice(event, "exponential mechanism")
+    permit = charge(ledger, ledger_key, choice, None, stream, guarantee, settings)
     totals = np.array([_total(loss, table, point, bound) for point in points])
     rate = event.epsilon / (bound * budget.reach) * (1 - 1e-12)
     weights = np.exp(-rate * (totals - totals.min()))

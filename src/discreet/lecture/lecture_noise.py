@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from discreet.accounting.curve import account
-from discreet.accounting.gaussian import classic_gaussian_noise
+from discreet.accounting.noise_formulas import classic_gaussian_noise
 from discreet.core.clipping import clip_norm_of
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import probability, real, whole

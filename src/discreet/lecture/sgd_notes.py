@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.gaussian import classic_gaussian_noise
+from discreet.accounting.noise_formulas import classic_gaussian_noise
 from discreet.errors import probability, real, whole
 from discreet.guarantee import EpsilonDelta
 from discreet.lecture.amplification import fixed_size_amplification

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.guarantee import Neighbours, public_records
+from discreet.guarantee import Neighbours
+from discreet.statistics.public_records import public_records
 
 Floats = NDArray[np.float64]
 

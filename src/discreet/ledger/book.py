@@ -5,9 +5,10 @@
                                                    and how far the law of all of it is from the event's, in total
                                                    variation; left out if that is 0
     ["resume", run, attempt]                       a new attempt takes it over; the attempt before may not go on
-    ["reserve", run, attempt, step, steps, part, done]
+    ["reserve", run, attempt, step, steps, part, done, "seed"]
                                                    so many steps of one part of the run's event are spent, from
-                                                   ``step`` on, whether or not they will happen
+                                                   ``step`` on, whether or not they will happen; "seed" is left out
+                                                   unless a seed makes their noise, so that they are not private
     ["commit", run, attempt, done]                 the attempt's steps up to ``done`` have happened
     ["mark", run, attempt, place]                  the run may have come as far as ``place``, in whatever it counts
                                                    beside steps; costs nothing
@@ -42,13 +43,13 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import Any, Literal, get_args
 
 from discreet.errors import DiscreetError, InvalidParameter, LedgerCorrupted, real, whole
 from discreet.events import Event
+from discreet.ledger import ledger_texts
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.store import Row
 
@@ -57,7 +58,7 @@ Entry = list[Any]
 Issued = Literal["certificate", "report"]
 """What a ledger may say was issued under it."""
 
-_ISSUED = '["issued",'  # how such an entry begins
+_NO_SENSE = DiscreetError, ValueError, LookupError, TypeError, RecursionError, AttributeError
 
 
 @dataclass
@@ -75,14 +76,13 @@ class RunRecord:
     marked: int = 0
     taken: list[int] = field(default_factory=list)
     distance: float = 0.0
+    seeded: bool = False
+    """Whether a seed made noise of the run, in any attempt."""
 
     def left(self, event: Event) -> int:
         """How many steps of ``event`` the run's plan still holds."""
-        return sum(
-            count - taken
-            for (part, count), taken in zip(self.event.parts(), self.taken, strict=True)
-            if part == event
-        )
+        parts = zip(self.event.parts(), self.taken, strict=True)
+        return sum(count - taken for (part, count), taken in parts if part == event)
 
 
 class Book:
@@ -99,14 +99,18 @@ class Book:
         self.sequence = -1
         self.runs: dict[str, RunRecord] = {}
         self.issued: set[tuple[str, str]] = set()
-        self._chain = Chain()
-        self._trailing: list[str] = []  # the last entries, if they say what was issued; not yet in the chain
-        self._habit: _Habit | None = None
+        self._state = hashlib.sha256()
+        self._before_issued: Anchor | None = None
 
     @property
     def hash(self) -> str:
         """The hash of all entries."""
-        return self._chain.hash(*self._trailing)
+        return self._state.hexdigest()
+
+    @property
+    def head(self) -> Anchor:
+        """The number and the hash of the last entry."""
+        return Anchor(self.sequence, self.hash)
 
     @property
     def last_spending(self) -> Anchor:
@@ -114,51 +118,23 @@ class Book:
 
         Issuing a certificate therefore does not change what the next certificate of the same spending says.
         """
-        return Anchor(self.sequence - len(self._trailing), self._chain.hash())
+        return self._before_issued or self.head
 
     def spent(self) -> dict[Event, int]:
         """All that was reserved: simple events, and how often."""
-        total: dict[Event, int] = {}
-        for record in self.runs.values():
-            for (event, _), taken in zip(record.event.parts(), record.taken, strict=True):
-                if taken:
-                    total[event] = total.get(event, 0) + taken
-        return total
-
-    # ---- reading ----
+        return _spent_by(self.runs.values())
 
     def follow(self, entries: Iterable[str]) -> None:
         """Take the entries that come next."""
-        entries = iter(entries)
-        while chunk := list(islice(entries, 4096)):
+        for text in entries:
             try:
-                self._extend_chain(chunk)
-                self._take_all(chunk)
-            except (DiscreetError, ValueError, LookupError, TypeError, RecursionError) as error:
-                raise LedgerCorrupted(
-                    f"Entry {self.sequence + 1} of the ledger makes no sense: {error}. It was altered by another "
-                    "hand. Restore the ledger from a backup and open it with its anchor."
-                ) from error
-
-    def _extend_chain(self, texts: list[str]) -> None:
-        found = self._trailing + texts
-        keep = next((n for n in range(len(found), 0, -1) if not found[n - 1].startswith(_ISSUED)), 0)
-        self._chain.extend(found[:keep])
-        self._trailing = found[keep:]
-
-    def _take_all(self, texts: list[str]) -> None:
-        place = 0
-        while place < len(texts):
-            count = self._habit.take(texts, place) if self._habit else 0
-            if count == 0:
-                self._take(texts[place])
-                count = 1
-            place += count
-            self.sequence += count
-
-    def _take(self, text: str) -> None:
-        kind, *fields = json.loads(text)
-        _TAKE[kind](self, *fields)
+                kind, *fields = json.loads(text)
+                self._before_issued = self.last_spending if kind == "issued" else None
+                getattr(self, f"_take_{kind}")(*fields)
+                self._state.update(_line(text))
+            except _NO_SENSE as error:
+                raise LedgerCorrupted(ledger_texts.no_sense(self.sequence + 1, error)) from error
+            self.sequence += 1
 
     def _take_ledger(self, format: int, name: str, rule: object) -> None:
         _insist(self.sequence == -1, "a ledger has one first entry")
@@ -176,38 +152,40 @@ class Book:
         )
 
     def _take_resume(self, name: str, attempt: int) -> None:
-        record, self._habit = self.runs[name], None
+        record = self.runs[name]
         _insist(attempt == record.attempt + 1, "an attempt is missing")
         record.attempt, record.reserved_before = attempt, record.reserved
 
-    def _take_reserve(self, name: str, attempt: int, step: int, steps: int, part: int, done: int) -> None:
-        record = self.runs[name]
-        _insist(attempt == record.attempt, "the attempt was over")
+    def _take_reserve(
+        self, name: str, attempt: int, step: int, steps: int, part: int, done: int, *randomness: str
+    ) -> None:
+        record = self._current(name, attempt)
         _insist(step == record.reserved + 1 and steps > 0 and part >= 0, "its steps do not follow")
         _insist(record.committed <= done < step, "its steps cannot have happened")
+        _insist(randomness in ((), ("seed",)), "its randomness is not known to this version")
         record.reserved += steps
         record.committed = done
         record.taken[part] += steps
-        self._habit = _Habit(record, steps, part)
+        record.seeded |= bool(randomness)
 
     def _take_commit(self, name: str, attempt: int, done: int) -> None:
-        record = self.runs[name]
-        _insist(attempt == record.attempt, "the attempt was over")
+        record = self._current(name, attempt)
         _insist(record.committed < done <= record.reserved, "its step was not reserved")
         record.committed = done
 
     def _take_mark(self, name: str, attempt: int, place: int) -> None:
-        record = self.runs[name]
-        _insist(attempt == record.attempt, "the attempt was over")
+        record = self._current(name, attempt)
         _insist(type(place) is int and record.marked < place, "a mark moves forward only")
         record.marked = place
 
     def _take_issued(self, kind: str, digest: str) -> None:
-        _insist(self.sequence >= 0, "the first entry is missing")
         _insist(kind in get_args(Issued), "nothing of this kind is issued")
         self.issued.add((kind, hex_digest("digest", digest)))
 
-    # ---- writing ----
+    def _current(self, name: str, attempt: int) -> RunRecord:
+        record = self.runs[name]
+        _insist(attempt == record.attempt, "the attempt was over")
+        return record
 
     def next_row(self, entry: Entry) -> Row:
         """``entry`` as the row that follows."""
@@ -217,50 +195,9 @@ class Book:
 
     def hash_after(self, row: Row) -> str:
         """The hash of all entries and of this next one."""
-        return self._chain.hash(*self._trailing, row.text)
-
-
-_TAKE: dict[str, Callable[..., None]] = {
-    "ledger": Book._take_ledger,
-    "run": Book._take_run,
-    "resume": Book._take_resume,
-    "reserve": Book._take_reserve,
-    "commit": Book._take_commit,
-    "mark": Book._take_mark,
-    "issued": Book._take_issued,
-}
-
-
-class _Habit:
-    """Nearly all entries repeat the last reservation, one lease later, or commit it.
-
-    To compare a text with what it would be is three times as fast as to parse it, and comes to the same.
-    """
-
-    def __init__(self, record: RunRecord, steps: int, part: int) -> None:
-        self._record, self._steps, self._part = record, steps, part
-        self._kept_up = record.committed == record.reserved - steps
-
-    def take(self, texts: list[str], start: int) -> int:
-        """Take what is as expected, up to the first text that is not; how many those were."""
-        record, steps, kept_up = self._record, self._steps, self._kept_up
-        reserve = _canonical(["reserve", record.name, record.attempt])[:-1]
-        commit = _canonical(["commit", record.name, record.attempt])[:-1]
-        middle = f",{steps},{self._part},"
-        reserved, committed, place = record.reserved, record.committed, start
-        while place < len(texts):
-            text = texts[place]
-            done = reserved if kept_up else committed
-            if text == f"{reserve},{reserved + 1}{middle}{done}]":
-                reserved, committed = reserved + steps, done
-            elif committed < reserved and text == f"{commit},{reserved}]":
-                committed = reserved
-            else:
-                break
-            place += 1
-        record.taken[self._part] += reserved - record.reserved
-        record.reserved, record.committed = reserved, committed
-        return place - start
+        state = self._state.copy()
+        state.update(_line(row.text))
+        return state.hexdigest()
 
 
 def first_entry(rule: SpendingRule) -> Entry:
@@ -277,15 +214,19 @@ def _canonical(entry: Entry) -> str:
     return json.dumps(entry, sort_keys=True, separators=(",", ":"))
 
 
+def _line(entry: str) -> bytes:
+    """An entry as it is hashed. Entries are JSON and hold no line break, so lines and entries are the same."""
+    return f"{entry}\n".encode()
+
+
 def _insist(condition: bool, otherwise: str) -> None:
     if not condition:
         raise ValueError(otherwise)
 
 
-# ---- what a ledger says at one moment, as a value: its rule, its runs, and the head of all entries ----
-#
-# A statement can be published. It holds events and counts of steps, no clock and nothing about the data. Whoever has
-# the entries can make it again, without the key.
+# What a ledger says at one moment, as a value: its rule, its runs, and the head of all entries. It can be published:
+# it holds events and counts of steps, no clock and nothing about the data. Whoever has the entries can make it again,
+# without the key.
 
 
 @dataclass(frozen=True)
@@ -297,6 +238,8 @@ class RunStatement:
     event: Event
     taken: tuple[int, ...]
     distance: float = 0.0
+    seeded: bool = field(default=False, compare=False)
+    """Whether the entries say that a seed made noise of the run. Certificates say so in their own words."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and isinstance(self.event, Event)):
@@ -315,7 +258,8 @@ class RunStatement:
     def to_dict(self) -> dict[str, Any]:
         """The run as plain data for JSON; without a distance it is what it was before there were any."""
         data = asdict(self) | {"event": self.event.to_dict(), "taken": list(self.taken)}
-        return data if self.distance else {key: data[key] for key in data if key != "distance"}
+        left_out = {"seeded"} if self.distance else {"seeded", "distance"}
+        return {key: value for key, value in data.items() if key not in left_out}
 
 
 @dataclass(frozen=True)
@@ -330,7 +274,7 @@ class Statement:
     def of_book(cls, book: Book) -> Statement:
         """What these entries say."""
         runs = (
-            RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken), run.distance)
+            RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken), run.distance, run.seeded)
             for run in book.runs.values()
         )
         return cls(book.rule, tuple(runs), book.last_spending)
@@ -344,13 +288,7 @@ class Statement:
 
     def spent(self, *plan_hashes: str) -> dict[Event, int]:
         """All steps that were reserved, or those under some plans: simple events, and how often."""
-        total: dict[Event, int] = {}
-        for run in self.runs:
-            if not plan_hashes or run.plan_hash in plan_hashes:
-                for (event, _), taken in zip(run.event.parts(), run.taken, strict=True):
-                    if taken:
-                        total[event] = total.get(event, 0) + taken
-        return total
+        return _spent_by(run for run in self.runs if not plan_hashes or run.plan_hash in plan_hashes)
 
     @property
     def distance(self) -> float:
@@ -378,45 +316,23 @@ class Statement:
 
 def _run(data: dict[str, Any]) -> RunStatement:
     fields = dict(data)
-    return RunStatement(
-        event=Event.from_dict(fields.pop("event")), taken=tuple(fields.pop("taken")), **fields
-    )
+    event, taken = Event.from_dict(fields.pop("event")), tuple(fields.pop("taken"))
+    return RunStatement(event=event, taken=taken, seeded=False, **fields)
 
 
-# ---- how a ledger notices that it was altered ----
-
-
-class Chain:
-    """The hash of all entries so far. Entries are JSON and hold no line break, so lines and entries are the same."""
-
-    def __init__(self) -> None:
-        self._state = hashlib.sha256()
-
-    def extend(self, entries: list[str]) -> None:
-        """Go on with these entries."""
-        if entries:
-            self._state.update(_lines(entries))
-
-    def hash(self, *following: str) -> str:
-        """The hash now, or as it would be after the ``following`` entries."""
-        state = self._state.copy()
-        if following:
-            state.update(_lines(following))
-        return state.hexdigest()
-
-
-def _lines(entries: Sequence[str]) -> bytes:
-    return ("\n".join(entries) + "\n").encode()
+def _spent_by(runs: Iterable[RunRecord | RunStatement]) -> dict[Event, int]:
+    """All steps that these runs have reserved: simple events, and how often."""
+    total: dict[Event, int] = {}
+    for run in runs:
+        for (event, _), taken in zip(run.event.parts(), run.taken, strict=True):
+            if taken:
+                total[event] = total.get(event, 0) + taken
+    return total
 
 
 def seal_of(key: bytes, sequence: int, head: str) -> str:
     """The seal of a ledger whose last entry has this number and hash."""
     return hmac.digest(key, f"discreet ledger head {sequence} {head}".encode(), "sha256").hex()
-
-
-def same_seal(one: str, other: str) -> bool:
-    """Compare without telling, by the time it takes, where they differ."""
-    return hmac.compare_digest(one.encode(), other.encode())
 
 
 @dataclass(frozen=True)
@@ -433,8 +349,8 @@ class Anchor:
     @classmethod
     def of(cls, entries: Iterable[str]) -> Anchor:
         """The anchor of a ledger with these entries. It needs no key, so anybody can check an anchor."""
-        lines = list(entries)
-        return cls(len(lines) - 1, Chain().hash(*lines))
+        lines = list(map(_line, entries))
+        return cls(len(lines) - 1, hashlib.sha256(b"".join(lines)).hexdigest())
 
     def to_json(self) -> str:
         """The anchor as text."""

@@ -59,8 +59,7 @@ from typing import Any, ClassVar
 from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.truncated import checked_order_and_cut, truncated_costs
-from discreet.accounting.truncation_search import best_truncation
-from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, UnsupportedEvent, real
+from discreet.errors import AccuracyNotReached, InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, round_up
 
@@ -93,13 +92,13 @@ class SpendingRule(ABC):
         """The same with more digits, if they can be had: other versions of the accountant may have proved less."""
         return self.guarantee(spent)
 
+    @abstractmethod
     def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
         """The guarantee of releases whose joint distribution is ``distance`` from the one that is accounted for.
 
         ``guarantee`` is that of this rule, and ``distance`` a total variation distance: noise in integers has one to
         continuous noise. It costs a part of delta, which comes out of the budget as far as the rule holds it back.
         """
-        return guarantee.at_distance(distance)
 
     @property
     def largest_distance(self) -> float:
@@ -425,15 +424,9 @@ class TruncatedRenyiFilter(Filter):
     @classmethod
     def for_event(cls, event: Event, budget: Budget) -> TruncatedRenyiFilter:
         """The filter in which ``event`` fits about most often, by search; any choice would be sound."""
-        checked_budget(budget)
+        from discreet.ledger.filter_search import proposed_truncation
 
-        def limit(order: float, exposure: float) -> float:
-            return float(renyi_limit(budget.epsilon, budget.delta * (1 - SPARE) - exposure, order))
-
-        best = best_truncation(event, budget, limit)
-        if best is None:
-            raise BudgetExceeded(f"no order leaves room for {event!r} in this budget; use more noise.")
-        return cls(budget, best.order, best.cut, best.exposure)
+        return cls(budget, *proposed_truncation(event, checked_budget(budget)))
 
 
 @lru_cache(maxsize=4096)

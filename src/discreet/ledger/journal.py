@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, cut, whole
+from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
-from discreet.ledger.book import Anchor, Book, Entry, RunRecord, same_seal, seal_of
-from discreet.ledger.store import Head, Row, Store, Transaction
+from discreet.ledger import ledger_texts
+from discreet.ledger.book import Book, Entry, RunRecord, seal_of
+from discreet.ledger.interfaces import Store
+from discreet.ledger.store import Head, Row, Transaction
 
 
 class Turn:
@@ -46,15 +48,11 @@ class Turn:
 
 
 class Journal:
-    """A store, the key to its seal, and the book that was read from it. May be shared by threads.
+    """A store, the key to its seal, and the book that was read from it. May be shared by threads."""
 
-    With an ``anchor``, the first turn refuses a ledger that does not lead through it.
-    """
-
-    def __init__(self, store: Store, key: bytes, anchor: Anchor | None = None) -> None:
+    def __init__(self, store: Store, key: bytes) -> None:
         self._store = store
         self._key = key
-        self._anchor = anchor
         self._book = Book()
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -72,57 +70,37 @@ class Journal:
                     yield turn
             except (LedgerCorrupted, LedgerUnavailable) as error:
                 # What is on disk after a failed write is known only after reading all of it anew.
-                self._refusal = f"This ledger has failed before; open it again. Then it said: {error}"
+                self._refusal = ledger_texts.failed_before(error)
                 raise
             self._follow(turn.added)
 
     def check_usable(self) -> None:
         """Raise if this handle was closed, has failed, or belongs to another process."""
         if os.getpid() != self._process:
-            raise LedgerUnavailable("A ledger cannot be used in a forked process; open it there anew.")
+            raise LedgerUnavailable(ledger_texts.FORKED)
         if self._refusal:
             raise LedgerUnavailable(self._refusal)
 
     def _catch_up(self, transaction: Transaction) -> None:
         head, book = transaction.head(), self._book
-        if not same_seal(head.seal, seal_of(self._key, head.sequence, head.hash)):
-            raise LedgerCorrupted(
-                "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
-            )
+        own = seal_of(self._key, head.sequence, head.hash)
+        if not hmac.compare_digest(head.seal.encode(), own.encode()):
+            raise LedgerCorrupted(ledger_texts.OTHER_SEAL)
         if head.sequence < book.sequence:
-            raise LedgerCorrupted(_rollback_message(head.sequence, book.sequence))
-        self._pass_anchor(transaction, head)
+            raise LedgerCorrupted(ledger_texts.rolled_back(head.sequence, book.sequence))
         self._follow(transaction.entries(after=book.sequence, until=head.sequence))
         if not transaction.last() == head.sequence == book.sequence or head.hash != book.hash:
-            raise LedgerCorrupted(
-                f"The ledger's entries end at {book.sequence} and do not lead to its sealed head, {head.sequence}: "
-                "some were altered, removed or added by another hand. Restore the ledger from a backup and open it "
-                "with its anchor."
-            )
-
-    def _pass_anchor(self, transaction: Transaction, head: Head) -> None:
-        anchor, book = self._anchor, self._book
-        if anchor is None:
-            return
-        if head.sequence < anchor.sequence:
-            raise LedgerCorrupted(_rollback_message(head.sequence, anchor.sequence))
-        self._follow(transaction.entries(after=book.sequence, until=anchor.sequence))
-        if (book.sequence, book.hash) != (anchor.sequence, anchor.hash):
-            raise LedgerCorrupted(
-                f"Entry {anchor.sequence} is not the one that the anchor remembers: this is another ledger, or "
-                "one that was rolled back and then written to."
-            )
-        self._anchor = None
+            raise LedgerCorrupted(ledger_texts.other_entries(book.sequence, head.sequence))
 
     def _follow(self, entries: Iterable[str]) -> None:
-        self._refusal = "This ledger was interrupted while it was read; open it again."
+        self._refusal = ledger_texts.INTERRUPTED
         self._book.follow(entries)
         self._refusal = ""
 
     def close(self) -> None:
         """Let go of the database."""
         with self._lock:
-            self._refusal = self._refusal or "This ledger is closed; open it again."
+            self._refusal = self._refusal or ledger_texts.CLOSED
             if os.getpid() == self._process:
                 self._store.close()
 
@@ -132,15 +110,6 @@ def sealed_head(book: Book, row: Row, key: bytes) -> Head:
     hash = book.hash_after(row)
     return Head(row.sequence, hash, seal_of(key, row.sequence, hash))
 
-
-def _rollback_message(found: int, known: int) -> str:
-    return (
-        f"The ledger was rolled back: its last entry is {found}, but entry {known} is known to have existed. "
-        "Bring back the newest copy; what was spent after an older one would be forgotten."
-    )
-
-
-# ---- one training run, as one process carries it out: reserve, release, commit ----
 
 LEASES = 100
 """In how many leases :meth:`Run.steps` pays for a plan: so many writes, and a crash loses one of them at most."""
@@ -179,11 +148,11 @@ class Run:
         self.name = name
         self.attempt = attempt
         self.event = event
+        self.seeded = False
+        """Whether a seed makes the noise from now on. Reservations say so, and certificates read it there."""
         self._lock = threading.Lock()
         self._paid: dict[Event, range] = {}  # steps of the last leases that next_step has not given out yet
         self._given = 0
-
-    # ---- step by step, in leases of which the caller need not know ----
 
     def steps(self, event: Event | None = None, *, lease: int | None = None) -> Iterator[int]:
         """The numbers of all steps of ``event`` that the plan still holds, each paid for when it is given out.
@@ -230,10 +199,8 @@ class Run:
 
     def _commit_given(self) -> None:
         with self._journal.turn() as turn:
-            if max(turn.book.runs[self.name].reserved_before, 0) < self._steps_done():
+            if turn.book.runs[self.name].reserved_before < self._steps_done():
                 self._commit(turn, self._steps_done())
-
-    # ---- in leases ----
 
     def reserve(self, steps: int = 1, event: Event | None = None) -> Lease:
         """Pay for the next ``steps`` steps; exactly so many, or none.
@@ -250,14 +217,12 @@ class Run:
     def _reserve(self, turn: Turn, steps: int, event: Event, done: int) -> Lease:
         record = self._record(turn.book)
         if steps > record.left(event):
-            raise PlanViolation(
-                f"The plan of run {self.name!r} has {record.left(event)} more steps of {event}, not {steps}. "
-                "What goes beyond the plan needs a run of its own."
-            )
+            raise PlanViolation(ledger_texts.beyond_plan(self.name, record.left(event), event, steps))
         refuse_beyond_budget(turn.book, event, steps)
         lease = Lease(self.name, self.attempt, event, record.reserved + 1, steps)
         part = [planned for planned, _ in self.event.parts()].index(event)
-        turn.add(["reserve", self.name, self.attempt, lease.first, steps, part, done])
+        seed = ["seed"] if self.seeded else []
+        turn.add(["reserve", self.name, self.attempt, lease.first, steps, part, done, *seed])
         return lease
 
     def commit(self, step: int) -> None:
@@ -269,7 +234,7 @@ class Run:
     def _commit(self, turn: Turn, step: int) -> None:
         record = self._record(turn.book)
         if not record.reserved_before < step <= record.reserved:
-            raise PlanViolation(f"Step {step} of run {self.name!r} was not reserved by this attempt.")
+            raise PlanViolation(ledger_texts.not_reserved(self.name, step))
         if step > record.committed:
             turn.add(["commit", self.name, self.attempt, step])
 
@@ -282,8 +247,6 @@ class Run:
         with self._journal.turn() as turn:
             if place > self._record(turn.book).marked:
                 turn.add(["mark", self.name, self.attempt, place])
-
-    # ---- asking ----
 
     def remaining(self, event: Event | None = None) -> int:
         """How many steps of ``event`` this run's plan still holds."""
@@ -305,10 +268,7 @@ class Run:
     def _record(self, book: Book) -> RunRecord:
         record = book.runs[self.name]
         if record.attempt != self.attempt:
-            raise PlanViolation(
-                f"The run {self.name!r} was taken over by attempt {record.attempt}, so attempt {self.attempt} "
-                "may not go on."
-            )
+            raise PlanViolation(ledger_texts.taken_over(self.name, record.attempt, self.attempt))
         return record
 
     def _planned_event(self, event: Event | None) -> Event:
@@ -318,36 +278,18 @@ class Run:
         parts = event.parts() if isinstance(event, Event) else ()
         if len(parts) == 1 and parts[0][1] == 1 and parts[0][0] in planned:
             return parts[0][0]
-        known = ", ".join(map(str, planned))
-        raise PlanViolation(
-            f"The plan of run {self.name!r} has no step {event}; its steps are {known}. Release one of those, or "
-            "make a plan for the other rate, sampler or noise and give it a run of its own."
-        )
+        raise PlanViolation(ledger_texts.not_planned(self.name, event, planned))
 
 
 def refuse_beyond_budget(book: Book, event: Event, count: int) -> None:
     """Raise unless ``event`` fits ``count`` more times."""
     room = book.rule.room(book.spent(), event)
     if room < count:
-        budget = book.rule.budget
-        raise BudgetExceeded(
-            f"{cut(list_parts(event, count))} would exceed the ledger's budget (epsilon={budget.epsilon:g}, "
-            f"delta={budget.delta:g}): there is room for {room}. Nothing was reserved."
-        )
+        raise BudgetExceeded(ledger_texts.beyond_budget(event, count, book.rule.budget, room))
 
 
 def refuse_beyond_spare(book: Book, distance: float) -> None:
     """Raise unless the rule holds enough of delta back for one more run at this distance."""
     noted = math.fsum(run.distance for run in book.runs.values())
     if distance and (noted + distance) * (1 + 1e-12) > book.rule.largest_distance:
-        budget = book.rule.budget
-        raise BudgetExceeded(
-            f"The noise of this run is in integers, at a distance of {distance:.3g} from continuous noise. With it, "
-            f"the ledger (epsilon={budget.epsilon:g}, delta={budget.delta:g}) would exceed its delta. Choose "
-            "arithmetic='float', or a ledger of a smaller epsilon or a larger delta. Nothing was reserved."
-        )
-
-
-def list_parts(event: Event, count: int = 1) -> str:
-    """The simple events of ``count`` such events, and how often each of them happens."""
-    return " + ".join(f"{count * number} x {part}" for part, number in event.parts())
+        raise BudgetExceeded(ledger_texts.beyond_spare(distance, book.rule.budget))

@@ -9,7 +9,6 @@ import secrets
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import get_args
 
 from discreet.errors import (
@@ -20,9 +19,9 @@ from discreet.errors import (
     PlanViolation,
     one_of,
 )
-from discreet.events import Composition, Event
+from discreet.events import Event
 from discreet.files import appears_whole
-from discreet.guarantee import Guarantee
+from discreet.ledger import ledger_texts
 from discreet.ledger.book import (
     Anchor,
     Book,
@@ -34,21 +33,16 @@ from discreet.ledger.book import (
     hex_digest,
 )
 from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.journal import (
-    Journal,
-    Run,
-    list_parts,
-    refuse_beyond_budget,
-    refuse_beyond_spare,
-    sealed_head,
-)
-from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
+from discreet.ledger.interfaces import Store
+from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
+from discreet.ledger.ledger_views import LedgerViews
+from discreet.ledger.store import Head, Row, SQLiteStore, in_memory
 
 Place = str | Path
 Key = bytes | str | Path | None
 
 
-class Ledger:
+class Ledger(LedgerViews):
     """An append-only, durable record of what was spent. Made by :meth:`create`, :meth:`open`, :meth:`in_memory`.
 
     Guarantee: what is reserved, by all processes together, stays within the rule's budget, and is on disk before
@@ -59,8 +53,6 @@ class Ledger:
     def __init__(self, journal: Journal, *, durable: bool = True) -> None:
         self._journal = journal
         self.durable = durable
-
-    # ---- making and opening ----
 
     @classmethod
     def create(cls, place: Place, rule: SpendingRule, *, key: Key = None) -> Ledger:
@@ -86,9 +78,11 @@ class Ledger:
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
         secret = _key_of_existing(place, key)
-        ledger = cls(Journal(_store_kind(place).existing(place), secret, anchor))
+        ledger = cls(Journal(_store_kind(place).existing(place), secret))
         try:
             ledger._check_rule(rule)
+            if anchor is not None:
+                ledger._check_anchor(anchor)
         except BaseException:
             ledger.close()
             raise
@@ -104,11 +98,7 @@ class Ledger:
             return cls.open(place, key=key)
         path = _key_path(place, key)
         if path.exists():
-            remedy = (
-                "is there and its ledger is not: restore the ledger, or name another place for both. To begin "
-                "another one with this key, call Ledger.create."
-            )
-            raise InvalidParameter("key", str(path), remedy)
+            raise InvalidParameter("key", str(path), ledger_texts.key_without_ledger())
         return cls.create(place, rule, key=key)
 
     @classmethod
@@ -125,12 +115,8 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    # ---- spending ----
 
     def run(
         self,
@@ -160,8 +146,12 @@ class Ledger:
                 refuse_beyond_spare(turn.book, apart)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
+                # Versions before 0.2 may have noted no distance.
                 noted = record.distance > 0 or turn.book.rule.largest_distance < math.inf
-                _refuse_departure(record, plan_hash, event, fingerprint, apart if noted else 0.0)
+                began = record.event.parts(), record.plan_hash, record.data
+                nearer = noted and record.distance < apart * (1 - 1e-9)
+                if nearer or began != (event.parts(), plan_hash, fingerprint):
+                    raise PlanViolation(ledger_texts.departed(record, event, plan_hash, nearer, apart))
                 turn.add(["resume", name, record.attempt + 1])
         return Run(self._journal, name, 1 if record is None else record.attempt, event)
 
@@ -179,8 +169,6 @@ class Ledger:
             if (kind, digest) not in turn.book.issued:
                 turn.add(["issued", kind, digest])
 
-    # ---- asking ----
-
     @property
     def rule(self) -> SpendingRule:
         """The rule by which this ledger spends."""
@@ -192,21 +180,6 @@ class Ledger:
         with self._journal.turn() as turn:
             return turn.book.rule.room(turn.book.spent(), event)
 
-    def spent(self) -> Event | None:
-        """All that was reserved, as one event; None if nothing was."""
-        with self._journal.turn() as turn:
-            spent = turn.book.spent()
-        return Composition(tuple(spent.items())) if spent else None
-
-    def guarantee(self) -> Guarantee:
-        """What is promised of everything released under this ledger, computed anew from its events.
-
-        Its delta is that of the budget. Where the rule holds nothing back for noise in integers, as in ledgers of
-        versions before 0.2, what such noise adds comes on top.
-        """
-        statement = self.statement()
-        return statement.rule.at_distance(statement.rule.guarantee(statement.spent()), statement.distance)
-
     def runs(self) -> dict[str, RunRecord]:
         """What is known of each run, by name."""
         with self._journal.turn() as turn:
@@ -215,7 +188,7 @@ class Ledger:
     def anchor(self) -> Anchor:
         """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
         with self._journal.turn() as turn:
-            return Anchor(turn.book.sequence, turn.book.hash)
+            return turn.book.head
 
     def statement(self) -> Statement:
         """What the ledger says now: rule, runs and head, all of one moment."""
@@ -227,12 +200,18 @@ class Ledger:
         with self._journal.turn() as turn:
             return turn.entries()
 
-    # ---- is it the right one? ----
-
     def _check_rule(self, rule: SpendingRule | None) -> None:
         found = self.rule  # the first turn: everything is read and verified
         if rule is not None and _without_spare(rule) != _without_spare(found):
             raise PlanViolation(f"This ledger spends by {found}, not by {rule}; create another ledger.")
+
+    def _check_anchor(self, anchor: Anchor) -> None:
+        """Refuse a ledger that does not lead through ``anchor``: what was spent since would be forgotten."""
+        entries = self.entries()
+        if len(entries) <= anchor.sequence:
+            raise LedgerCorrupted(ledger_texts.before_anchor(len(entries) - 1, anchor.sequence))
+        if Anchor.of(entries[: anchor.sequence + 1]) != anchor:
+            raise LedgerCorrupted(ledger_texts.other_anchor(anchor.sequence))
 
 
 def _without_spare(rule: SpendingRule) -> SpendingRule:
@@ -246,10 +225,7 @@ def _check_promise(rule: SpendingRule) -> None:
         raise InvalidParameter("rule", rule, "must be a FixedPlan, or a filter such as TruncatedRenyiFilter.")
     guarantee = rule.guarantee({})
     if not guarantee.within(rule.budget):
-        raise BudgetExceeded(
-            f"The plan is {guarantee}, and the budget is epsilon={rule.budget.epsilon:g} at that delta. "
-            "Calibrate the plan to the budget."
-        )
+        raise BudgetExceeded(ledger_texts.beyond_own_budget(guarantee, rule.budget.epsilon))
 
 
 def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
@@ -259,32 +235,11 @@ def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
     return row, sealed_head(book, row, key)
 
 
-def _refuse_departure(
-    record: RunRecord, plan_hash: str, event: Event, data: str | None, distance: float
-) -> None:
-    """Raise unless a run is resumed as it began."""
-    if record.event.parts() != event.parts():
-        what = f"to release {list_parts(record.event)}, not {list_parts(event)}"
-    elif record.plan_hash != plan_hash:
-        what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
-    elif record.data != data:
-        what = "for data of another name (data=)"
-    elif record.distance < distance * (1 - 1e-9):  # versions before 0.2 may have noted none
-        what = f"with noise that is {record.distance:.3g} from the event's, not {distance:.3g}"
-    else:
-        return
-    raise PlanViolation(
-        f"The run {record.name!r} was opened {what}. Resume it with the plan and the data it began with, or choose "
-        "another name for a new run."
-    )
-
-
 def _store_kind(place: Place) -> type[Store]:
     if not _in_database(place):
         if isinstance(place, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
-            raise InvalidParameter(
-                "place", place, "must be a path, or an address that begins with postgresql://."
-            )
+            remedy = "must be a path, or an address that begins with postgresql://."
+            raise InvalidParameter("place", place, remedy)
         return SQLiteStore
     from discreet.ledger.postgres import PostgresStore  # needs SQLAlchemy, which is optional
 
@@ -329,9 +284,6 @@ def _data_name(data: object) -> str | None:
     )
 
 
-# ---- the key that seals a ledger, and the file that it is kept in ----
-
-
 _KEY_BYTES = 32
 
 
@@ -358,10 +310,7 @@ def read_key_file(path: Path) -> bytes:
     try:
         mode, text = path.stat().st_mode, path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise LedgerUnavailable(
-            f"The ledger's key cannot be read from {path} ({error}). Without it nobody can tell whether the "
-            "ledger was altered: restore the key file, or give its place with key=."
-        ) from None
+        raise LedgerUnavailable(ledger_texts.no_key(path, error)) from None
     if os.name == "posix" and mode & 0o077:
         raise InvalidParameter("key", str(path), f"can be read by others; run: chmod 600 {path}")
     if not re.fullmatch(f"[0-9a-f]{{{2 * _KEY_BYTES}}}\\s*", text):
@@ -372,9 +321,6 @@ def read_key_file(path: Path) -> bytes:
 def checked_key(key: bytes) -> bytes:
     """A key that was passed directly."""
     if len(key) < _KEY_BYTES:
-        raise InvalidParameter(
-            "key",
-            f"{len(key)} bytes",
-            f"must have at least {_KEY_BYTES}, for instance from os.urandom({_KEY_BYTES}).",
-        )
+        remedy = f"must have at least {_KEY_BYTES}, for instance from os.urandom({_KEY_BYTES})."
+        raise InvalidParameter("key", f"{len(key)} bytes", remedy)
     return key

@@ -18,7 +18,8 @@ from discreet.errors import (
     missing_extra,
     without_passwords,
 )
-from discreet.ledger.store import READ_HEAD, Head, Row, Store, Transaction
+from discreet.ledger import ledger_texts
+from discreet.ledger.store import READ_HEAD, Head, Row, Transaction
 
 try:
     import psycopg  # noqa: F401
@@ -27,7 +28,7 @@ except ImportError as error:
     raise missing_extra("A ledger in PostgreSQL needs SQLAlchemy and psycopg", "postgres") from error
 
 
-class PostgresStore(Store):
+class PostgresStore:
     """One connection. The head's row lock makes transactions exclusive; the server syncs every commit."""
 
     def __init__(self, address: str) -> None:
@@ -48,10 +49,7 @@ class PostgresStore(Store):
         with self._connection.begin():
             for setting in ("fsync", "full_page_writes"):
                 if self._connection.exec_driver_sql(f"SHOW {setting}").scalar() != "on":
-                    raise LedgerUnavailable(
-                        f"This PostgreSQL server runs with {setting} = off and may forget what it confirmed. "
-                        "Turn it on, or keep the ledger on another server."
-                    )
+                    raise LedgerUnavailable(ledger_texts.server_forgets(setting))
 
     def _execute(self, sql: str, parameters: dict[str, Any]) -> Iterable[Any]:
         return self._connection.execute(sqlalchemy.text(sql), parameters)
@@ -125,13 +123,7 @@ def _database_errors() -> Iterator[None]:
     except sqlalchemy.exc.DBAPIError as error:
         reason = without_passwords(str(error.orig).strip())
         if isinstance(error, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError):
-            raise LedgerUnavailable(
-                f"The ledger's database cannot be used ({reason}). Whatever was being reserved counts as spent if it "
-                "arrived; nothing may be released. Open the ledger again when the database is back."
-            ) from None
+            raise LedgerUnavailable(ledger_texts.server_unusable(reason)) from None
         if getattr(error.orig, "sqlstate", None) in _MAY_NOT_WRITE:
-            raise LedgerUnavailable(
-                f"The ledger's database may not be written to ({reason}), so nothing was granted. The role needs "
-                "SELECT, INSERT and UPDATE on ledger_entries and ledger_head, on a server that is no read-only copy."
-            ) from None
+            raise LedgerUnavailable(ledger_texts.server_read_only(reason)) from None
         raise LedgerCorrupted(f"The ledger's database is not in order ({reason}).") from None

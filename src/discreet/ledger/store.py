@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.files import appears_whole
+from discreet.ledger import ledger_texts
 
 # A slot is the beginning of a reservation, up to its run, attempt and first step; the rest of its text is in
 # ``entry``. So the database itself refuses to reserve a step twice, and nothing is written down twice.
@@ -64,15 +64,12 @@ class Transaction:
         for sequence, hash, seal in self._execute(READ_HEAD, {}):
             if isinstance(sequence, int):
                 return Head(sequence, str(hash), str(seal))
-        raise LedgerCorrupted(
-            "The ledger has lost its head. Restore it from a backup and open it with its anchor."
-        )
+        raise LedgerCorrupted(ledger_texts.NO_HEAD)
 
-    def last(self) -> int | None:
+    def last(self) -> object:
         """The highest number of an entry. Numbers are unique, so with so many entries none is missing."""
-        for (sequence,) in self._execute("SELECT max(sequence) FROM ledger_entries", {}):
-            return int(sequence) if isinstance(sequence, int) else None
-        return None
+        ((sequence,),) = self._execute("SELECT max(sequence) FROM ledger_entries", {})
+        return sequence
 
     def entries(self, after: int, until: int) -> Iterator[str]:
         """The texts of the entries with numbers above ``after`` and up to ``until``, in order."""
@@ -100,39 +97,7 @@ class Transaction:
         self.append(row, head)
 
 
-class Store(ABC):
-    """A database that holds one ledger."""
-
-    @classmethod
-    @abstractmethod
-    def holds_something(cls, place: Path | str) -> bool:
-        """Whether ``place`` is taken, by a ledger or by anything else."""
-
-    @classmethod
-    @abstractmethod
-    def check_free(cls, place: Path | str) -> None:
-        """Raise if ``place`` holds something already."""
-
-    @classmethod
-    @abstractmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
-        """Make a ledger with its first entry at ``place``, all at once or not at all."""
-
-    @classmethod
-    @abstractmethod
-    def existing(cls, place: Path | str) -> Store:
-        """The store at ``place``, which must hold a ledger, after checking that it keeps what it is given."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """An exclusive transaction, durable when it ends well and undone when it does not."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the database."""
-
-
-class SQLiteStore(Store):
+class SQLiteStore:
     """A file on a local disk, written ahead and synced at every commit. Several processes may share it."""
 
     def __init__(self, path: Path | str) -> None:
@@ -219,9 +184,7 @@ class SQLiteStore(Store):
         if tuple(sql for (sql,) in tables) != TABLES:
             raise LedgerCorrupted(f"{self._path} is not a ledger, or its tables were altered.")
         if run("PRAGMA quick_check").fetchall() != [("ok",)]:
-            raise LedgerCorrupted(
-                f"{self._path} is damaged. Restore it from a backup and open it with its anchor."
-            )
+            raise LedgerCorrupted(ledger_texts.damaged(self._path))
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -252,11 +215,7 @@ class SQLiteStore(Store):
         if found is not None:
             self._files.setdefault(file, found)
         if self._files.get(file) != found:
-            raise LedgerUnavailable(
-                f"{file} was deleted or replaced while it was in use, so nothing was granted. Bring back the newest "
-                "copy of the ledger, with its key, and open it again; what was spent after an older one would be "
-                "forgotten."
-            )
+            raise LedgerUnavailable(ledger_texts.replaced(file))
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
@@ -266,10 +225,7 @@ class SQLiteStore(Store):
 def _refuse_network(path: Path) -> None:
     kind = remote_filesystem(path.resolve(), mount_table())
     if kind is not None:
-        raise LedgerUnavailable(
-            f"{path} is on a network file system ({kind}), where locks and syncs cannot be relied upon. "
-            "Keep the ledger on a local disk, or use PostgreSQL."
-        )
+        raise LedgerUnavailable(ledger_texts.on_network(path, kind))
 
 
 def in_memory(row: Row, head: Head) -> SQLiteStore:
@@ -285,53 +241,24 @@ def side_files(path: Path) -> list[Path]:
     return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
 
 
-_CANNOT_NOW = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-}
-
-
 @contextmanager
 def _sqlite_errors(path: Path | str) -> Iterator[None]:
     """Say what SQLite's error means for the ledger: not now, or never again.
 
-    A message that quotes damaged bytes arrives as UnicodeDecodeError.
+    A message that quotes damaged bytes arrives as UnicodeDecodeError. SQLITE_ERROR is a missing table or column.
     """
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", None)
-        if code is not None and code & 0xFF in _CANNOT_NOW:
-            raise LedgerUnavailable(
-                f"The ledger {path} cannot be used ({error}): nothing was granted, so nothing may be released. "
-                "Free the disk or the lock, then open the ledger again."
-            ) from error
-        raise LedgerCorrupted(
-            f"The ledger {path} is damaged ({error}). Restore it from a backup and open it with its anchor."
-        ) from error
-
-
-# ---- is a file on a disk that means what it says? ----
+        if isinstance(error, sqlite3.OperationalError) and code not in (None, sqlite3.SQLITE_ERROR):
+            raise LedgerUnavailable(ledger_texts.unusable(path, error)) from error
+        raise LedgerCorrupted(ledger_texts.damaged(f"The ledger {path}", error)) from error
 
 
 _REMOTE = (
-    "nfs",
-    "cifs",
-    "smb",
-    "afs",
-    "ceph",
-    "gluster",
-    "lustre",
-    "fuse.sshfs",
-    "fuse.gluster",
-    "fuse.s3fs",
+    *("nfs", "cifs", "smb", "afs", "ceph", "gluster", "lustre"),
+    *("fuse.sshfs", "fuse.gluster", "fuse.s3fs"),
 )
 
 

@@ -21,18 +21,16 @@ None                        a ledger in memory, for this plan alone
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
 
-from discreet.errors import InvalidParameter, LedgerCorrupted
+from discreet.errors import InvalidParameter
 from discreet.events import Event
 from discreet.guarantee import Budget
+from discreet.ledger import ledger_texts
 from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.ledger.interfaces import Planned
 from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
 
@@ -41,17 +39,6 @@ AnyLedger = Ledger | str | os.PathLike[str] | None
 
 KeyFile = str | os.PathLike[str] | None
 """What ``ledger_key=`` may be: the key file of a ledger that does not lie beside it."""
-
-
-class Planned(Protocol):
-    """What a till asks of a plan: the rule that it spends by, and the name by which ledgers know it."""
-
-    @property
-    def rule(self) -> SpendingRule:
-        """The rule of a ledger for this plan alone."""
-
-    def digest(self) -> str:
-        """SHA-256 of the plan."""
 
 
 class Till:
@@ -72,6 +59,8 @@ class Till:
     ) -> None:
         self.ledger, self.rule = ledger, rule
         self._digest, self._data, self._closes = digest, data, closes
+        self.seeded = False
+        """Whether a seed makes the noise of what is paid for: the ledger then says so of its runs."""
 
     @classmethod
     def open(
@@ -94,7 +83,7 @@ class Till:
             rule = plan
         else:
             rule, digest = plan.rule, plan.digest()
-        with _name_as_typed():
+        with ledger_texts.name_as_typed():
             found = _ledger(ledger, rule, key)
             try:
                 _refuse_another_unit(found.rule.budget, rule.budget)
@@ -104,8 +93,6 @@ class Till:
                     found.close()
                 raise
         return cls(found, rule, digest, data, closes=found is not ledger)
-
-    # ---- paying ----
 
     def pay(
         self,
@@ -129,17 +116,16 @@ class Till:
         """
         event = self._planned_event() if event is None else event
         digest = self._digest or event.digest()
-        return self.ledger.run(event, digest, name=name, data=self._data, distance=distance)
+        run = self.ledger.run(event, digest, name=name, data=self._data, distance=distance)
+        run.seeded = self.seeded
+        return run
 
     def refuse_other_neighbours(self) -> None:
         """Raise unless ledger and plan speak of the same neighbours: a release that is known by its epsilon alone,
         which was proved for those of the plan, would be booked as one for those of the ledger."""
         ours, theirs = self.rule.budget.neighbours, self.ledger.rule.budget.neighbours
         if ours != theirs:
-            remedy = (
-                f"is for {theirs} neighbours, and what this costs was proved for {ours} ones: use the same."
-            )
-            raise InvalidParameter("ledger", theirs, remedy)
+            raise InvalidParameter("ledger", theirs, ledger_texts.other_neighbours(theirs, ours))
 
     def free_name(self, name: str) -> str:
         """``name`` with the first number that no run of the ledger has."""
@@ -148,19 +134,12 @@ class Till:
 
     def insist_on(self, anchor: Anchor) -> None:
         """Refuse a ledger that is older than ``anchor``: what was spent in between would be forgotten."""
-        entries = self.ledger.entries()[: anchor.sequence + 1]
-        if len(entries) <= anchor.sequence or Anchor.of(entries) != anchor:
-            raise LedgerCorrupted(
-                "The ledger was rolled back, or is not the one of this checkpoint. Bring back the newest copy; what "
-                "was spent after an older one would be forgotten."
-            )
+        self.ledger._check_anchor(anchor)
 
     def _planned_event(self) -> Event:
         if isinstance(self.rule, FixedPlan):
             return self.rule.event
         raise InvalidParameter("event", None, "is needed: this plan chooses its releases along the way.")
-
-    # ---- closing ----
 
     def close(self) -> None:
         """Let go of the ledger, if it was opened here."""
@@ -170,21 +149,15 @@ class Till:
     def __enter__(self) -> Till:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
 def _ledger(ledger: object, rule: SpendingRule, key: object) -> Ledger:
     if not isinstance(key, str | os.PathLike | None):
-        remedy = "must be the name of the ledger's key file; who has the key itself opens the Ledger with it."
-        raise InvalidParameter("ledger_key", type(key).__name__, remedy)
+        raise InvalidParameter("ledger_key", type(key).__name__, ledger_texts.KEY_ITSELF)
     if key is not None and (ledger is None or isinstance(ledger, Ledger)):
-        remedy = (
-            "goes with a path or an address; a Ledger was opened with its key, and one in memory has none."
-        )
-        raise InvalidParameter("ledger_key", str(key), remedy)
+        raise InvalidParameter("ledger_key", str(key), ledger_texts.KEY_OF_AN_OPEN_LEDGER)
     if ledger is None:
         return Ledger.in_memory(rule)
     if isinstance(ledger, Ledger):
@@ -209,20 +182,4 @@ def _refuse_a_public_number(ledger: Budget, plan: Budget) -> None:
     Such a plan may release the number, which costs nothing there.
     """
     if (ledger.neighbours, plan.neighbours) == ("add-remove", "replace-one"):
-        remedy = (
-            "is for add-remove neighbours and hides the number of records, which this plan for replace-one ones "
-            "makes public: use the same."
-        )
-        raise InvalidParameter("ledger", ledger.neighbours, remedy)
-
-
-@contextmanager
-def _name_as_typed() -> Iterator[None]:
-    """Refusals name the parameters of the engines, not those of the ledger's own methods."""
-    try:
-        yield
-    except InvalidParameter as error:
-        typed = {"place": "ledger", "key": "ledger_key"}.get(error.name)
-        if typed is None:
-            raise
-        raise InvalidParameter(typed, error.value, error.requirement) from None
+        raise InvalidParameter("ledger", ledger.neighbours, ledger_texts.HIDES_THE_NUMBER)

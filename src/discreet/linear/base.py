@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from discreet.core.mechanisms import gaussian_event
@@ -23,6 +22,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category
+from discreet.linear.declarations import all_numbers
 from discreet.linear.diagnosis import (
     DeclarationWarning,
     cost_of_repetition,
@@ -38,27 +38,27 @@ from discreet.linear.diagnosis import (
     what_callers_did,
     without_empty,
 )
-from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
+from discreet.linear.encoder import SchemaEncoding, encoded_columns
 from discreet.linear.fit_budget import FitBudget, open_budget
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
-from discreet.linear.inputs import OnDemand, column_names, without_column
+from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
+from discreet.linear.out_of_core import store_rows
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import Tape
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.sources import is_dask_frame, source_of
-from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
-from discreet.linear.table_reader import TableReader, all_numbers, known_spending, row_count
+from discreet.linear.table_reader import TableReader, known_spending
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -79,12 +79,6 @@ class PrivateLinearModel(TableReader):
     intercept_: Any
 
     # ---- what each estimator knows ----
-
-    @abstractmethod
-    def _read_target(
-        self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[OnDemand, Array | None]:
-        """The target as the loss wants it, NaN where it does not count, and the weights of the records."""
 
     @abstractmethod
     def _target_range(
@@ -286,19 +280,11 @@ class PrivateLinearModel(TableReader):
 
     def _read(self, X: Any, y: Any, sample_weight: Any, people: Any, reset: bool) -> PrivateTable:
         """The table with its target, its weights and its people; what is public of it becomes attributes."""
-        storage = Storage.of(self.memory)
-        X, y = self._open(X, y, storage)
-        unit, frame = self._unit(), X
-        self._refuse_unknown_unit(X, people)
-        X = X if unit is None else without_column(X, unit.column)
-        table = self._read_table(X, reset)
-        rows = row_count(table)
-        owners = self._people_in(frame, people, rows)
-        weights = record_weights(sample_weight, rows, self.max_weight)
-        y = self._target_in(X) if y is None else y
-        target, weights = self._read_target(y, rows, weights, reset)
-        sparse = issparse(table) and self.schema is None
-        return PrivateTable(table, target, weights, owners, storage, column_names(X), sparse)
+        table, header = self._reader(reset).read(X, y, sample_weight, people)
+        self._note_columns(header, reset)
+        if reset and header.classes is not None:
+            self.classes_ = header.classes
+        return table
 
     def _rows_of_people(self, table: Any, spending: Spending | None) -> Typical | None:
         """How many rows a person typically has, declared or learnt; None if single rows are protected."""
@@ -401,13 +387,16 @@ class PrivateLinearModel(TableReader):
     def _scores(self, X: Any) -> Array:
         """intercept + encoded row times coefficients, for each row and output."""
         check_is_fitted(self)
+        lengths = {len(row) for row in X if isinstance(row, list | tuple)} if is_list(X) else set()
+        if lengths and self.n_features_in_ not in lengths:
+            raise InvalidParameter("X", "a list", f"has no row of {self.n_features_in_} cells.")
         source = source_of(X)
         if source is not None:
             names = getattr(self, "feature_names_in_", source.names)
             columns = (
                 schema_of(self.schema).features if self.schema is not None else all_numbers(source, names)
             )
-            X = spool_rows(source.chunks(columns), columns, Storage.of(self.memory))
+            X = store_rows(source.chunks(columns), columns, Storage.of(self.memory))
         return self._model.scores(self._encoding.on_demand(self._read_table(X, reset=False)))
 
     def __sklearn_clone__(self) -> Any:

@@ -11,10 +11,9 @@ from sklearn.base import ClassifierMixin
 from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
-from discreet.linear.declarations import class_weights, declared_classes
-from discreet.linear.encoder import class_numbers, combined_weights, declared_labels, one_for_each_row
-from discreet.linear.inputs import OnDemand
+from discreet.linear.encoder import class_numbers
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
+from discreet.linear.private_reader import Target
 from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]
@@ -28,22 +27,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes_: NDArray[Any]
     _task = "classification"
 
-    def _read_target(
-        self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[OnDemand, Array | None]:
-        labels = one_for_each_row("y", y, rows)
-        if reset:
-            self.classes_ = declared_classes(self._classes(), labels[:])
-        column, classes = None if self.classes is not None else self._target_column(), self.classes_
-
-        def places(part: Any) -> Array:
-            told = labels[part] if column is None else declared_labels(column, labels[part])
-            return class_numbers(told, classes)
-
-        by_class = class_weights(self.class_weight, classes)
-        if by_class is not None:
-            weights = combined_weights(weights, by_class, places(slice(None)))
-        return OnDemand((rows,), places), weights
+    def _target(self, reset: bool) -> Target:
+        column = None if self.classes is not None else self._target_column()
+        return Target(column, self._classes() if reset else self.classes_, self.class_weight)
 
     def _classes(self) -> Any:
         """The classes as declared: here, or by the target of the schema."""
@@ -113,7 +99,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         It is exact: a release like any other, which :func:`discreet.evaluate` would pay for.
         """
         predicted = class_numbers(self.predict(X), self.classes_)
-        labels, _ = self._read_target(y, len(predicted), None, reset=False)
+        labels = self._target(reset=False).read(y, len(predicted))
         return float(np.average(labels[:] == predicted, weights=sample_weight))
 
 

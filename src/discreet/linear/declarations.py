@@ -7,7 +7,7 @@ each row by itself; whatever weights they return, the gate moves each record's w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.column_kinds import distinct, ordered_bounds
+from discreet.linear.column_kinds import Numeric, distinct, ordered_bounds
 
 Array = NDArray[np.float64]
 
@@ -156,3 +156,59 @@ def refuse_nested(table: str, name: str, kind: Any) -> None:
     if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
         requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
         raise InvalidParameter("table", table, requirement)
+
+
+def all_numbers(source: Any, names: Sequence[str]) -> dict[str, Numeric]:
+    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+
+    Cells of a CSV file have no type: what is not a number is missing there.
+    """
+    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
+    for schema in schemas:
+        for name in names:
+            if not _holds_numbers(schema.field(name).type):
+                kind = str(schema.field(name).type)
+                requirement = "must be one of numbers; or say what its cells are with schema=."
+                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
+    return {name: Numeric() for name in names}
+
+
+def _holds_numbers(kind: Any) -> bool:
+    from pyarrow import types
+
+    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_number(kind) for is_number in known)
+
+
+def shape_error(name: str, ndim: int, empty_list: bool) -> InvalidParameter:
+    """The refusal of a table that is not two-dimensional or has no columns."""
+    if ndim == 2:
+        requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
+        return InvalidParameter(name, "no columns", requirement)
+    if empty_list:
+        remedy = (
+            "has no rows that tell its columns. Give np.empty((0, columns)), or declare schema= or bounds=."
+        )
+        return InvalidParameter(name, "an empty list", remedy)
+    requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
+    remedy = "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
+    return InvalidParameter(f"{name}.ndim", ndim, requirement + remedy)
+
+
+def type_error(name: str, dtype: np.dtype[Any]) -> InvalidParameter:
+    """The refusal of a column whose type is none of numbers."""
+    needed = "must be numbers, for instance float64."
+    if dtype.kind == "c":
+        needed = "must be real. Complex data not supported."
+    if dtype.kind == "M":
+        needed = (
+            "must be numbers, for instance float64; dates are declared with schema=, by bounds = [1930-01-01, "
+            "2010-12-31]."
+        )
+    return InvalidParameter(f"{name}.dtype", str(dtype), needed)
+
+
+def missing_column(table: str, name: str, names: Sequence[str]) -> InvalidParameter:
+    """The refusal of a source that does not have exactly one column of a name."""
+    found = "has no column" if name not in names else "has more than one column"
+    return InvalidParameter("table", table, f"{found} {name!r}; the names of columns are in its first line.")

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_epsilon, gaussian_mu
-from discreet.certificate.certificate import CHOSEN, LEARNT
+from discreet.certificate.certificate_views import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding

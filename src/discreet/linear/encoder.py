@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from discreet.core.columns import list_table, unmasked
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Flag, Numeric
+from discreet.linear.declarations import type_error
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.inputs import (
     OnDemand,
@@ -270,23 +272,22 @@ def one_for_each_row(name: str, values: Any, rows: int) -> Any:
     if values is None:
         requirement = "requires y to be passed, but the target y is None."
         raise InvalidParameter(name, None, requirement if name == "y" else "must hold a number for each row.")
-    if isinstance(values, OnDemand):
-        if len(values) != rows:
-            raise InvalidParameter(name, "another length", f"X and {name} must have the same number of rows.")
-        return values
-    array = cells_of(values)
-    if array.dtype.kind == "c":
-        raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
-    if array.ndim == 2 and array.shape[1] == 1:
-        message = "A column-vector y was passed when a 1d array was expected. It is read as such."
-        warnings.warn(message, DataConversionWarning, stacklevel=4)
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise InvalidParameter(
-            f"{name}.ndim", array.ndim, f"{name} should be a 1d array, one value for each row."
-        )
+    array = values if isinstance(values, OnDemand) else _column(name, values)
     if len(array) != rows:
         raise InvalidParameter(name, "another length", f"X and {name} must have the same number of rows.")
+    return array
+
+
+def _column(name: str, values: Any) -> NDArray[Any]:
+    array = cells_of(values)
+    if array.dtype.kind == "c":
+        raise type_error(name, array.dtype)
+    if array.ndim == 2 and array.shape[1] == 1:
+        message = "A column-vector y was passed when a 1d array was expected. It is read as such."
+        warnings.warn(message, DataConversionWarning, stacklevel=5)
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InvalidParameter(f"{name}.ndim", array.ndim, f"{name} should be a 1d array, one value per row.")
     return array
 
 
@@ -308,9 +309,10 @@ def declared_labels(column: Category | Flag | Numeric, y: NDArray[Any]) -> NDArr
     return np.asarray(values[declared_codes(column, y)])  # -1, for what nobody declared, is the last
 
 
-def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Array:
+def class_numbers(y: NDArray[Any], classes: Iterable[Any]) -> Array:
     """The place of each label among the classes, as a float; NaN for a label nobody declared."""
-    found = codes(y, tuple(classes.tolist())).astype(np.float64)
+    known = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    found = codes(y, tuple(known)).astype(np.float64)
     found[found < 0] = np.nan
     return found
 

@@ -23,11 +23,11 @@ from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.filters import SPARE as LEDGER_SPARE
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.glm.spending import Spending
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import RecordingSpending, Tape
 from discreet.linear.secret_sample import amplified_budget
 from discreet.plan.plan import Plan
+from discreet.trusted.spending import Spending
 
 
 @dataclass(eq=False)
@@ -159,6 +159,7 @@ def open_budget(
             plan = _continue(plan, opened.ledger.rule, budget, earlier, staged)
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
+        till.seeded = not stream.trusted
         yield FitBudget(budget, till, plan, stream, arithmetic, ledger is None, log, sample, tape)
 
 

@@ -24,11 +24,11 @@ from discreet.linear.fit_budget import FitBudget
 from discreet.linear.gate.private_table import EncodedRows
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_records
-from discreet.linear.glm.spending import Progress as Told
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import Progress as Told
+from discreet.trusted.spending import Spending
 
 # Methods of a fit. ``"recipe"`` is the one without knobs (:func:`~discreet.linear.glm.glm.fit_glm`). The others are
 # those of :mod:`discreet.lecture.erm`: they need a loss of bounded slope with one output, and, under add-remove
@@ -102,7 +102,7 @@ def fit_baseline(method: str, records: EncodedTable, budget: FitBudget, declared
 
     Guarantee: that of the method, within the budget, all of which is charged before it begins.
     """
-    loss, columns, arrays = records.loss, records.encoding.columns, records.table.arrays(records.view())
+    loss, columns, arrays = records.loss, records.encoding.columns, records.table._arrays(records.view())
     if arrays.weights is not None:
         requirement = f"are not known to the method {method!r}; use method='recipe'."
         raise InvalidParameter("weights", "given", requirement)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.parquet import ArrowSource, pyarrow
+from discreet.linear.partition_results import Answer, PartitionResults
 from discreet.linear.partitions import without_rows
-from discreet.linear.roll_call import Answer, Roll
 from discreet.linear.tables import Source
 
 Numbers = NDArray[np.int64]
@@ -37,7 +37,7 @@ class FramePart(NamedTuple):
     def __repr__(self) -> str:
         return f"FramePart({self.path})"  # and no rows
 
-    def is_as_it_was(self, thoroughly: bool = True) -> bool:
+    def unchanged(self, thoroughly: bool = True) -> bool:
         """Whether these are the rows of the beginning; where none are needed any more, they are."""
         return self.frame is None or _digest(_arrow(self.frame)) == self.digest
 
@@ -95,10 +95,10 @@ def describe_frame(task: Description) -> Answer:
         return Answer("refused", task.place, 0)
 
 
-class Descriptions(Roll):
+class Descriptions(PartitionResults):
     """What each partition says of itself."""
 
-    def _refuse_lies(self, answer: Answer, counts: Numbers) -> None:
+    def _validate_reply(self, answer: Answer, counts: Numbers) -> None:
         if counts.shape != (9,) or counts[0] < 0:
             raise PlanViolation(f"Partition {answer.place} gave no description; the fit stops.")
 

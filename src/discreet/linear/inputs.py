@@ -11,6 +11,7 @@ array([3. , 4.5, nan, nan])
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -22,7 +23,7 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.core import columns
 from discreet.errors import InvalidParameter
-from discreet.linear.declarations import refuse_labels
+from discreet.linear.declarations import refuse_labels, shape_error, type_error
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import readable
 
@@ -122,12 +123,7 @@ def numbers(values: Any, name: str = "X") -> Floats:
             return array.astype(np.float64)
     if array.dtype.kind in "OUST":
         return columns.floats_of(array)
-    if array.dtype.kind == "c":
-        raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
-    needed = "must be numbers, for instance float64"
-    if array.dtype.kind == "M":
-        needed += "; dates are declared with schema=, by bounds = [1930-01-01, 2010-12-31]"
-    raise InvalidParameter(f"{name}.dtype", str(array.dtype), f"{needed}.")
+    raise type_error(name, array.dtype)
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
@@ -166,8 +162,8 @@ def _as_compared(value: Any, kind: str) -> Any:
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 
-    A list has as many columns as most of its rows, and ``width`` columns, as declared, if it has no rows. The cells
-    of a row of another length count as missing.
+    A list has ``width`` columns, as declared, or else those of :func:`list_width`. The cells of a row of another
+    length count as missing.
     """
     if issparse(X):
         table = sane_csr(csr_array(X))
@@ -181,26 +177,14 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     elif isinstance(X, OnDemand):
         table = X
     else:
-        array = _rectangular(X, width)
+        array = _rectangular(X, width, name)
         table = numbers(array[:0], name)  # types are refused here
         if table.dtype == array.dtype or array.dtype.kind not in "fiub" or array.ndim != 2:
             table = numbers(array, name)
         else:
             table = OnDemand(array.shape, lambda rows: numbers(array[rows], name))
-    if table.ndim != 2 and isinstance(X, list | tuple) and not len(X):
-        remedy = (
-            "has no rows that tell its columns. Give np.empty((0, columns)), or declare schema= or bounds=."
-        )
-        raise InvalidParameter(name, "an empty list", remedy)
-    if table.ndim != 2:
-        requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
-        remedy = (
-            "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
-        )
-        raise InvalidParameter(f"{name}.ndim", table.ndim, requirement + remedy)
-    if table.shape[1] < 1:
-        requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
-        raise InvalidParameter(name, "no columns", requirement)
+    if table.ndim != 2 or table.shape[1] < 1:
+        raise shape_error(name, table.ndim, is_list(X) and not len(X))
     return table
 
 
@@ -237,8 +221,10 @@ def _has_names(X: Any) -> bool:
 
 
 def cells_of(values: Any) -> NDArray[Any]:
-    """:func:`discreet.core.columns.cells_of`, also of a column that is read when it is asked for."""
-    return values[:] if isinstance(values, OnDemand) else columns.cells_of(values)
+    """A column as an array, of whose type and shape no cell decides. An item of a list that is no cell is missing."""
+    if isinstance(values, OnDemand):
+        return values[:]
+    return columns.list_table(values, 1)[:, 0] if is_list(values) else columns.cells_of(values)
 
 
 def _array_of(values: Any) -> NDArray[Any]:
@@ -254,19 +240,41 @@ def _place(cell: Any, places: dict[Any, int]) -> int:
         return -1
 
 
-def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
+def is_list(values: Any) -> bool:
+    """True for a sequence of Python objects, whose type and shape would follow from its items."""
+    typed = isinstance(values, str | bytes | memoryview) or hasattr(values, "__array__")
+    return isinstance(values, Sequence) and not typed
+
+
+def list_width(rows: Sequence[Any], name: str = "X") -> int | None:
+    """The number of cells that more than half of the items of a list have; None if most of them are no rows.
+
+    Guarantee: lists that differ in one item, or by one more, have the same width, or one of them is refused.
+
+    Raises:
+        InvalidParameter: If the largest number of items of one length is not at least two above that of all others.
+    """
+    is_row = [isinstance(row, list | tuple) or (isinstance(row, np.ndarray) and row.ndim > 0) for row in rows]
+    lengths = Counter(len(row) if found else None for row, found in zip(rows, is_row, strict=True))
+    width, count = lengths.most_common(1)[0] if lengths else (None, 2)
+    if 2 * count < len(rows) + 2:
+        remedy = (
+            "has too few rows of one length: give an array, or declare schema=, or bounds= for each column."
+        )
+        raise InvalidParameter(name, "a list", remedy)
+    return width
+
+
+def _rectangular(X: Any, width: int | None, name: str) -> NDArray[Any]:
     """An array of what may be a list of rows. The type of a list comes from its cells, hence is not believed."""
-    if hasattr(X, "dtype") or hasattr(X, "__array__"):
+    if not is_list(X):
         return np.asanyarray(columns.unmasked(X))
-    if not isinstance(X, Sequence):
-        return np.asarray(X)
-    rows = list(X)
-    known = columns.list_width(rows, width)
-    if known is None:  # most items are no rows: nothing says how many columns there are
-        return np.empty(len(rows))
+    declared = list_width(X, name) if width is None else width
+    if declared is None:
+        return np.empty(len(X))
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a masked cell, for instance
-        array = np.asarray(rows)
-        if array.dtype.kind in "fiub" and array.shape[1:] == (known,):
-            return array
-    return columns.list_table(rows, known)
+        found = np.asarray(X)
+        if found.dtype.kind in "fiub" and found.shape[1:] == (declared,):
+            return found
+    return columns.list_table(X, declared)

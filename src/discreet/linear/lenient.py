@@ -4,8 +4,9 @@ These libraries stop at the first such cell and quote it, or its whole line, in 
 would then depend on one record. So the query itself is changed, by its public text: strict casts become lenient ones,
 and parsers of CSV files leave out what they cannot parse. Where no cell fails, the result is the same to the bit.
 
-A query that cannot be rewritten is used as it is. One that raises on the way ends with :func:`guarded`'s sentence,
-which quotes nothing; that it ends tells that some record cannot be evaluated, and docs/scale.md says so.
+A query that cannot be rewritten is used as it is. One that raises on the way ends with the sentence of
+:func:`~discreet.linear.parquet.guarded`, which quotes nothing; that it ends tells that some record cannot be
+evaluated, and docs/scale.md says so. No record is seen here: the guarantee is for the rows that a query yields.
 """
 
 from __future__ import annotations
@@ -13,46 +14,12 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-from discreet.errors import InvalidParameter
 
 _MOST_TEXT = 2**20  # characters of a plan that are rewritten: a longer one holds a table
 _VIEW = "discreet_source"  # what DuckDB calls a relation while another query is asked beside it
 _CSV_READERS, _CSV_FILES = ("read_csv", "read_csv_auto"), (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-
-
-def guarded(batches: Callable[[], Any], kind: str, name: str = "X") -> Iterator[Any]:
-    """Yield what ``batches()`` yields.
-
-    Guarantee: an exception of a library, which may quote a record, is replaced by a sentence of ours, and is neither
-    its cause nor its context.
-    """
-    stream, failed = None, False
-    while not failed:
-        try:
-            stream = iter(batches()) if stream is None else stream
-            batch = next(stream)
-        except StopIteration:
-            return
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException:  # a panic of polars is no Exception
-            failed = True
-        else:
-            yield batch
-    requirement = (
-        "could not be read to its end: some record cannot be read or evaluated as the query or the file says. Give "
-        "the path of a CSV or Parquet file, or a query that cannot fail, such as one with TRY_CAST or strict=False. "
-        "Nothing was released."
-    )
-    raise InvalidParameter(name, kind, requirement)
-
-
-def refuse_on_failure(read: Callable[[], Any], kind: str, name: str = "X") -> Any:
-    """Return ``read()``, with the guarantee of :func:`guarded`."""
-    return next(guarded(lambda: [read()], kind, name))
 
 
 def lenient_lazy_frame(frame: Any) -> Any:

@@ -103,11 +103,11 @@ class LinearHolder:
         if issparse(self._rows) or np.shape(ids) != self._rows.shape[:1]:
             raise InvalidParameter("people", np.shape(ids), "must hold an id for each row of a dense table.")
         people = People.of(np.asarray(ids, object))
-        order = people.order()
+        order = people._order()
         self._rows, self._targets = self._rows[order].astype(np.float32), self._targets[order]
-        codes = people.codes[order].astype(np.int64)
-        starts = np.searchsorted(codes, np.arange(len(people) + 1))
-        return _Persons(codes, people.weights(least=1)[order], starts)
+        codes = people._codes[order].astype(np.int64)
+        starts = np.searchsorted(codes, np.arange(people._count() + 1))
+        return _Persons(codes, people._weights(least=1)[order], starts)
 
     @cached_property
     def one_by_one(self) -> LinearHolder:

@@ -20,12 +20,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import read_certificate
+from discreet.certificate.certificate_file import read_certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
 from discreet.errors import CertificateRejected, InvalidParameter, LedgerUnavailable
 from discreet.events import Gaussian
-from discreet.files import whole_folder
+from discreet.folders import whole_folder
 from discreet.ledger import Ledger
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.declarations import bounds_of

@@ -7,12 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from discreet.core.columns import list_cells
+from discreet.core.columns import cells_of
 from discreet.errors import InvalidParameter, missing_extra
 from discreet.linear.declarations import refuse_nested
-from discreet.linear.lenient import guarded
 from discreet.linear.tables import Read, Source, Table
 
 ROWS = 2**15  # that are read at once
@@ -31,10 +28,43 @@ def pyarrow() -> Any:
     return pyarrow
 
 
+def guarded(batches: Callable[[], Any], kind: str, name: str = "X") -> Iterator[Any]:
+    """Yield what ``batches()`` yields.
+
+    Guarantee: an exception of a library, which may quote a record, is replaced by a sentence of ours, and is neither
+    its cause nor its context.
+    """
+    stream, failed = None, False
+    while not failed:
+        try:
+            stream = iter(batches()) if stream is None else stream
+            batch = next(stream)
+        except StopIteration:
+            return
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException:  # a panic of polars is no Exception
+            failed = True
+        else:
+            yield batch
+    requirement = (
+        "could not be read to its end: some record cannot be read or evaluated as the query or the file says. Give "
+        "the path of a CSV or Parquet file, or a query that cannot fail, such as one with TRY_CAST or strict=False. "
+        "Nothing was released."
+    )
+    raise InvalidParameter(name, kind, requirement)
+
+
+def refuse_on_failure(read: Callable[[], Any], kind: str, name: str = "X") -> Any:
+    """Return ``read()``, with the guarantee of :func:`guarded`."""
+    return next(guarded(lambda: [read()], kind, name))
+
+
 class ArrowSource(Source):
     """Record batches: ``batches(names)`` reads these columns from the beginning, every time it is called.
 
-    Types are public, as names are: a column of lists is refused, a missing cell is not.
+    Types are public, as names are: a column of lists is refused, a missing cell is not. A cell that is not of the
+    type in the schema, and cannot be converted, is missing.
     """
 
     _given_as = "X"
@@ -49,8 +79,9 @@ class ArrowSource(Source):
             refuse_nested(str(self.path), name, self.schema.field(name).type)
         for batch in guarded(lambda: self._batches(wanted), str(self.path), self._given_as):
             self._done += batch.num_rows
-            columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
-            yield Table(columns, batch.num_rows, {name: batch.column(name) for name in keep})
+            cells = {name: cast_each(batch.column(name), self.schema.field(name).type) for name in wanted}
+            columns = {name: read(cells_of(cells[name])) for name, read in readers.items()}
+            yield Table(columns, batch.num_rows, {name: cells[name] for name in keep})
 
     def progress(self) -> float:
         return 0.0
@@ -81,21 +112,6 @@ class ParquetSource(ArrowSource):
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
-
-
-def cells_of(column: Any) -> Any:
-    """Numbers as an array, NaN for a missing one; whole numbers with gaps, and anything else, as a list.
-
-    Whole numbers stay what they are: as floats, large ids would be others than beside a missing one. Dates and times
-    are an array of numpy's, in which there are days that Python does not have.
-    """
-    if str(column.type).startswith(("date", "timestamp")):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    if str(column.type) in ("double", "float"):
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    if column.null_count == 0 and str(column.type) in ("int64", "int32", "int16", "int8"):
-        return column.to_numpy()
-    return list_cells(column)
 
 
 def cast_each(column: Any, kind: Any) -> Any:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import DiscreetError
-from discreet.linear.gate.data import digest_of
-from discreet.linear.gate.partitioned_rows import Asked, Question, unpack
+from discreet.linear.gate.partitioned_rows import Asked, Question
 from discreet.linear.gate.private_table import PrivateTable
-from discreet.linear.homes import Share
-from discreet.linear.roll_call import Answer
+from discreet.linear.packed_questions import unpack
+from discreet.linear.partition_results import Answer
+from discreet.linear.user_routing import Share
+from discreet.trusted.plain_data import digest_of
 
 _TABLES = 256  # partitions of which a worker keeps rows
 _PARTS = 64  # large arrays that it keeps
@@ -66,7 +67,7 @@ def answer(task: Task) -> Answer:
 
 def _answer(task: Task) -> Answer | str:
     try:
-        if not task.share.part.is_as_it_was(thoroughly=False):
+        if not task.share.part.unchanged(thoroughly=False):
             return "changed"
     except Exception:
         return "unreadable"
@@ -130,7 +131,7 @@ class _Kept:
         if task.reading is None:
             return "behind"
         try:
-            if not task.share.is_as_it_was():
+            if not task.share.unchanged():
                 return "changed"
             model, target = task.reading
             self.table = model._read(task.share.source(), target, None, None, True)

@@ -2,7 +2,7 @@
 
 A fit over them: :mod:`discreet.linear.gate.partitioned_rows` is what the driver does,
 :mod:`discreet.linear.partition_answers` what a worker does. Rows of one person in several files:
-:mod:`discreet.linear.homes`.
+:mod:`discreet.linear.user_routing`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter
-from discreet.linear.sources import files_of
-from discreet.linear.tables import Read, Source, Table, table_in
+from discreet.linear.tables import Read, Source, Table, files_of, table_in
 
 
 class Part(NamedTuple):
@@ -48,7 +47,7 @@ class Part(NamedTuple):
     def __repr__(self) -> str:
         return f"Part({self.path})"  # the number of rows is private
 
-    def is_as_it_was(self, thoroughly: bool = True) -> bool:
+    def unchanged(self, thoroughly: bool = True) -> bool:
         """Whether the file is still this one: by size and time, and thoroughly by what it says of its row groups."""
         about = os.stat(self.path)
         same = (about.st_size, about.st_mtime_ns) == (self.size, self.changed)

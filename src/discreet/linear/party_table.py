@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.guarantee import Unit
-from discreet.linear.gate.data import digest_of
 from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetRows
 from discreet.linear.question_codec import Question, decode, question_digest
 from discreet.linear.schema import Schema
+from discreet.trusted.plain_data import digest_of
 
 Integers = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ _TRIAL_GRID = 2.0**-20
 class AskedSum:
     """A question that was read: what it costs, and the sum that it asks for.
 
-    ``kinds`` are the names of the query and of its blocks. ``bound`` is the sensitivity, which follows from the
+    ``kinds`` are those of :data:`KINDS`. ``bound`` is the sensitivity, which follows from the
     query alone, and ``size`` the number of integers.
     """
 
@@ -95,10 +95,35 @@ class PartyTable:
             excess -= size
 
 
+KINDS: dict[str, tuple[str, ...]] = {
+    "classes": ("ClassOf",),
+    "columns": ("EvenBins", "Bins", "ColumnSums", "Offset", "WindowBin"),
+    "ranges": ("PowerCells", "RangeCells"),
+    "targets": ("TargetBin", "TargetMoments", "TargetHalfOctave", "TargetOffset"),
+    "norms": ("HalfOctaves",),
+    "moments": ("SecondMoments",),
+    "gradients": ("ClippedGradient", "ScoreLine", "CountExcess"),
+    "errors": ("NewtonStep",),
+    "pairs": ("RankProducts", "Crossings", "PairCells", "HatCells"),
+    "persons": ("RowsOfPeople",),
+}
+"""What a study may list as its kinds of queries, and the classes of the catalogue that each of them covers."""
+
+_KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+
+
 def kinds_of(query: Any) -> tuple[str, ...]:
-    """The names of a query and of the blocks that it adds up."""
-    blocks = (type(getattr(block, "view", block)).__name__ for block in getattr(query, "blocks", ()))
-    return (type(query).__name__, *dict.fromkeys(blocks))
+    """The kinds of a query, or of all blocks that it adds up.
+
+    Raises:
+        MalformedMessage: If a part of it is of no kind.
+    """
+    blocks = getattr(query, "blocks", None)
+    parts = [query] if blocks is None else [getattr(block, "view", block) for block in blocks]
+    found = dict.fromkeys(_KIND_OF.get(type(part).__name__, "") for part in parts)
+    if not found or "" in found:
+        raise MalformedMessage("the query is of no kind that a study can list")
+    return tuple(found)
 
 
 class _Views:

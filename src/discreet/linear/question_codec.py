@@ -50,7 +50,6 @@ from discreet.linear.gate import (
     raw,
     second_moments,
 )
-from discreet.linear.gate.data import refuse_foreign
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -62,7 +61,7 @@ from discreet.linear.gate.private_table import (
 from discreet.linear.kernels.centred import Centre
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.schema import Schema
-from discreet.trusted.plain_data import conform
+from discreet.trusted.plain_data import conform, refuse_foreign
 
 Array = NDArray[np.float64]
 
@@ -78,7 +77,6 @@ _MODULES: tuple[ModuleType, ...] = (
     *(private_table, raw, second_moments),
 )
 _OTHERS = (coordinates.Marginals, Centre, Logistic, Softmax, Squared, Huber, Poisson, SmoothedHinge)
-_PRIVATE = (people.People,)  # rows, which no question holds
 
 
 def _catalogue() -> dict[str, type]:
@@ -86,7 +84,7 @@ def _catalogue() -> dict[str, type]:
     for module in _MODULES:
         for name, value in vars(module).items():
             ours = isinstance(value, type) and value.__module__ == module.__name__
-            if ours and is_dataclass(value) and value not in _PRIVATE:
+            if ours and is_dataclass(value) and not name.startswith("_"):
                 found[name] = vars(module)[name]
     return found
 

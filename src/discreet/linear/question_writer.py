@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,11 +110,4 @@ class _Writer:
 
 def _without_unused(value: Any) -> Any:
     """The value without released numbers that no sum depends on."""
-    if isinstance(value, coordinates.Marginals):
-        return value._replace(released=None)
-    if isinstance(value, coordinates.Whitened):
-        nothing = np.empty(0)
-        if isinstance(value, coordinates.SmoothCurves):
-            value = replace(value, lengths=nothing)
-        return replace(value, inverse=nothing, moments=None, noise=0.0, dimensions=None)
-    return value
+    return value._replace(released=None) if isinstance(value, coordinates.Marginals) else value

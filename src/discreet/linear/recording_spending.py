@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
-from discreet.events import Gaussian
-from discreet.linear.glm.spending import Spending
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -49,12 +48,12 @@ class RecordingSpending(Spending):
         """False: the sums are known."""
         return False
 
-    def release(self, total: BoundedSum, event: Gaussian) -> Array:
+    def _add_noise(self, total: BoundedSum, event: Any) -> Array:
         """The sum with noise, or the value that is prescribed in its place."""
         value = np.asarray(total.value, np.float64).reshape(-1) * (1.0 if total.grid is None else total.grid)
         place, prescribed = len(self._tape.releases), self._tape.prescribed
         if prescribed is None:
-            noisy = super().release(total, event)
+            noisy = super()._add_noise(total, event)
         elif place < len(prescribed) and prescribed[place].total.size == value.size:
             noisy = prescribed[place].noisy.reshape(np.shape(total.value))
         else:

@@ -11,17 +11,15 @@ from sklearn.metrics import d2_tweedie_score
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.base import PrivateLinearModel
-from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Date, Numeric
 from discreet.linear.declarations import target_range
-from discreet.linear.encoder import one_for_each_row, target_numbers
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
-from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Huber, Loss, Poisson, Squared
+from discreet.linear.private_reader import Target
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -33,25 +31,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     _task = "regression"
 
-    def _read_target(
-        self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[OnDemand, Array | None]:
+    def _target(self, reset: bool) -> Target:
         if reset:
             self.target_bounds_ = target_range(self._declared_bounds())
-        numbers, column = one_for_each_row("y", y, rows), self._target_column()
-
-        def read(part: Any) -> Array:
-            told = numbers[part]
-            if isinstance(column, Numeric):
-                told = declared_numbers(column, told, "y")
-            return self._valid_counts(target_numbers(told))
-
-        read(slice(0, 0))  # a type that cannot be numbers is refused before anything is spent
-        return OnDemand((rows,), read), weights
-
-    def _valid_counts(self, y: Array) -> Array:
-        """The target with NaN where it does not count."""
-        return y
+        return Target(self._target_column(), counts=self._task == "counts")
 
     def _declared_bounds(self) -> Any:
         """The bounds of the target as declared: here, or by the target of the schema."""
@@ -191,9 +174,6 @@ class PrivatePoissonRegressor(PrivateRegressor):
 
     def _loss(self) -> Loss:
         return Poisson()
-
-    def _valid_counts(self, y: Array) -> Array:
-        return np.where(y < 0, np.nan, y)
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         return 0.0, max(bounds[1], 1.0)

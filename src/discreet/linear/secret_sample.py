@@ -52,6 +52,6 @@ def draw_rows(rate: float, rows: int, people: People | None, stream: RandomStrea
     """The numbers of the rows that are taken, in rising order: each, or all of a person's, with chance ``rate``."""
     if people is None:
         return successes(rows, Fraction(rate), stream)
-    taken = np.zeros(len(people) + 1, np.bool_)  # the last one is nobody's
-    taken[successes(len(people), Fraction(rate), stream)] = True
-    return np.flatnonzero(taken[people.codes])
+    taken = np.zeros(people._count() + 1, np.bool_)  # the last one is nobody's
+    taken[successes(people._count(), Fraction(rate), stream)] = True
+    return np.flatnonzero(taken[people._codes])

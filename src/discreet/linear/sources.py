@@ -3,22 +3,25 @@
 A path or a pattern of CSV, Parquet or Arrow files, a pyarrow dataset, a polars LazyFrame, a DuckDB relation, and
 anything else that can be read again and again as an Arrow stream. None of these packages is imported unless it is
 used. What can be read only once is refused: a second fit would find nothing, without a word.
+
+Nothing here has to be believed for the guarantee, which is for the rows that a source yields. These functions choose
+the library's own reader and touch no cell. What its batches hold is converted, cell by cell, by
+:class:`~discreet.linear.parquet.ArrowSource`, which replaces what a reader raises and refuses columns of different
+lengths.
 """
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from discreet.errors import InvalidParameter
-from discreet.linear.lenient import lenient_lazy_frame, lenient_relation, refuse_on_failure
-from discreet.linear.parquet import ArrowSource, cast_each, pyarrow
-from discreet.linear.tables import Read, Source, Table, table_in
+from discreet.linear.lenient import lenient_lazy_frame, lenient_relation
+from discreet.linear.parquet import ArrowSource, pyarrow, refuse_on_failure
+from discreet.linear.tables import Source, table_in
 
 _ROWS = 2**16  # that are read at once
 _AHEAD = {
@@ -70,59 +73,6 @@ def is_dask_frame(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "npartitions")
 
 
-class ManySources(Source):
-    """The files that a pattern names, one after the other, in the order of their names."""
-
-    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
-        self.path, self.sources, self._done = Path(pattern), list(sources), 0
-        self.names = self.sources[0].names
-        for source in self.sources:
-            if sorted(source.names) != sorted(self.names):
-                requirement = f"has other columns than {self.sources[0].path}; all files must have the same."
-                raise InvalidParameter("table", str(source.path), requirement)
-
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
-        return chain.from_iterable(self._each(source, readers, keep) for source in self.sources)
-
-    def _each(self, source: Source, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
-        yield from source._chunks(readers, keep)
-        self._done += 1
-
-    def progress(self) -> float:
-        return self._done / len(self.sources)
-
-
-def files_of(pattern: str) -> list[str]:
-    """The files that a pattern names, sorted; hidden ones, and those that begin with _, are none of the table.
-
-    >>> files_of("nowhere/*.parquet")
-    Traceback (most recent call last):
-    discreet.errors.InvalidParameter: table='nowhere/*.parquet': names no file.
-    """
-    found = glob.glob(pattern, recursive=True)
-    hidden = (".", "_")  # as those that tell that a job has finished
-    files = sorted(
-        path for path in found if os.path.isfile(path) and not os.path.basename(path).startswith(hidden)
-    )
-    if not files:
-        raise InvalidParameter("table", pattern, "names no file.")
-    known: dict[tuple[int, int], str] = {}
-    for path in files:
-        about = os.stat(path)
-        first = known.setdefault((about.st_dev, about.st_ino), path)
-        if first != path and about.st_ino:
-            requirement = (
-                f"names the same file twice, as {first} and as {path}: its records would count twice."
-            )
-            raise InvalidParameter("table", pattern, requirement)
-    return files
-
-
-def many(pattern: str) -> Source:
-    """The table in the files that a pattern names."""
-    return ManySources(pattern, [table_in(Path(file)) for file in files_of(pattern)])
-
-
 def arrow_file(path: Path) -> Source:
     """The table in an Arrow file (IPC, also called Feather)."""
     arrow = pyarrow()
@@ -141,16 +91,10 @@ def arrow_file(path: Path) -> Source:
 def _of_dataset(kind: str, dataset: Any) -> Source:
     """A pyarrow dataset. The cells of CSV files are read as texts, and each is converted by itself."""
     arrow = pyarrow()
-    types = {field.name: field.type for field in dataset.schema}
     is_csv = type(getattr(dataset, "format", None)).__name__ == "CsvFileFormat"
     read = refuse_on_failure(lambda: _as_texts(arrow, dataset), kind) if is_csv else dataset
 
-    def batches(names: list[str]) -> Iterator[Any]:
-        for batch in read.to_batches(columns=names, **_AHEAD):
-            columns = [cast_each(batch.column(name), types[name]) for name in names]
-            yield arrow.RecordBatch.from_arrays(columns, names=names)
-
-    return ArrowSource(kind, dataset.schema, batches)
+    return ArrowSource(kind, dataset.schema, lambda names: read.to_batches(columns=names, **_AHEAD))
 
 
 def _as_texts(arrow: Any, dataset: Any) -> Any:

@@ -18,11 +18,11 @@ from discreet.errors import BudgetExceeded, PlanViolation, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.private_table import EncodedRows, View
-from discreet.linear.glm.spending import Answer, Progress
 from discreet.linear.losses import Loss
 from discreet.linear.question_codec import LEAST_SHARE, Question
+from discreet.trusted.opaque import Opaque
+from discreet.trusted.spending import Answer, Progress
 
 Array = NDArray[np.float64]
 

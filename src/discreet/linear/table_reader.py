@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +19,7 @@ from discreet.errors import InvalidParameter, one_of, real
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
-from discreet.linear.declarations import bounds_of, declared_width
+from discreet.linear.declarations import all_numbers, bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -27,32 +27,23 @@ from discreet.linear.encoder import (
     Encoding,
     SchemaEncoding,
     encoded_columns,
-    one_for_each_row,
-    schema_columns,
 )
 from discreet.linear.fitting import METHODS
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import PrivateTable, TargetRows, UndeclaredColumns
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (
-    column_names,
-    column_values,
-    lazy_column,
-    number_table,
     without_column,
 )
 from discreet.linear.losses import Loss
-from discreet.linear.parquet import pyarrow
+from discreet.linear.private_reader import Header, PrivateReader, Target, feature_table
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.sources import source_of
-from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
+from discreet.trusted.spending import Spending
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]
@@ -123,10 +114,6 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
         target = schema_of(self.schema).target
         raise InvalidParameter("schema.target", target, f"{target!r} {remedy}")
 
-    def _plain_target(self) -> Column:
-        """What the column of a target is where no schema says it."""
-        return Numeric()
-
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
         hidden = {"ledger", "ledger_key", "verbose", "unsafe_seed", "memory"}
@@ -160,84 +147,56 @@ Array = NDArray[np.float64]
 class TableReader(Declarations):
     """Reads tables as they were declared. Refusals depend on names, types and shapes, never on a record."""
 
-    def _open(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
-        """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
-        source, name = source_of(X), y if isinstance(y, str) else None
-        if source is not None:
-            columns = self._to_read(source, name, target=y is None)
-            X = spool_rows(source.chunks(columns), columns, storage)
-        if name is None:
-            return X, y
-        if name not in (column_names(X) or ()):
-            raise InvalidParameter("y", name, "must be a column of X, or hold a target for each row.")
-        return without_column(X, name), lazy_column(X, name)
+    def _reader(self, reset: bool) -> PrivateReader:
+        """How a table is read: as declared, or as the table of the first fit."""
+        schema = None if self.schema is None else schema_of(self.schema)
+        width = declared_width(self.bounds) if reset else self.n_features_in_
+        target, storage = self._target(reset), Storage.of(self.memory)
+        return PrivateReader(
+            target, self._columns_to_read, schema, self._unit(), width, self.max_weight, storage
+        )
 
-    def _to_read(self, source: Source, name: str | None, target: bool) -> dict[str, Column | Unit]:
+    def _columns_to_read(self, source: Source, y: Any) -> dict[str, Column | Unit]:
         """What has to be read of a source: the columns of the schema, or all of them as numbers."""
-        columns: dict[str, Column | Unit] = {}
-        unit = self._unit()
+        name, unit = y if isinstance(y, str) else None, self._unit()
         if self.schema is not None:
             schema = schema_of(self.schema)
-            wanted = {*schema.features, *([schema.target] if target else []), name}
+            wanted = {*schema.features, schema.target if y is None else name}
             columns = {key: column for key, column in schema.columns.items() if key in wanted}
         else:
             beside = {name, None if unit is None else unit.column}
-            columns.update(all_numbers(source, [key for key in source.names if key not in beside]))
+            columns = {**all_numbers(source, [key for key in source.names if key not in beside])}
         if name is not None and name not in columns:
             columns[name] = self._plain_target()
-        return columns if unit is None else columns | {unit.column: unit}
+        return {**columns} if unit is None else {**columns, unit.column: unit}
+
+    def _plain_target(self) -> Column:
+        """What the column of a target is where no schema says it."""
+        return Numeric()
+
+    @abstractmethod
+    def _target(self, reset: bool) -> Target:
+        """What is declared of the target, or known of it from the first fit."""
+
+    def _note_columns(self, header: Header, reset: bool) -> None:
+        """Keep names and number of the columns, or raise if they are not those of the first fit."""
+        if self.schema is not None:
+            if reset:
+                self.feature_names_in_ = np.array(list(schema_of(self.schema).features), object)
+                self.n_features_in_ = header.width
+        elif header.empty is None:  # read in chunks: scikit-learn does not know such a table
+            if reset:
+                self.feature_names_in_, self.n_features_in_ = np.array(header.names, object), header.width
+        else:
+            validate_data(self, header.empty, reset=reset, skip_check_array=True)
 
     def _read_table(self, X: Any, reset: bool) -> Any:
         """The table, if its columns are those of the schema or of the fit. Refusals depend on names and shapes."""
-        unit = self._unit()
-        X = X if unit is None else without_column(X, unit.column)
-        if self.schema is not None:
-            schema = schema_of(self.schema)
-            columns = schema_columns(X, schema)
-            if reset:
-                self.feature_names_in_ = np.array(list(schema.features), object)
-                self.n_features_in_ = len(columns)
-            return X
-        side_by_side = X.numbers() if isinstance(X, Spooled) else None
-        width = declared_width(self.bounds) if reset else self.n_features_in_
-        table = number_table(X if side_by_side is None else side_by_side, width)
-        if not isinstance(X, Spooled):
-            column_names(X)  # refuses names that occur twice
-            listed = isinstance(X, list | tuple)  # of which scikit-learn would ask the first record
-            named = np.empty((0, table.shape[1])) if listed else X
-            validate_data(self, named, reset=reset, skip_check_array=True)
-        elif reset:  # scikit-learn does not know such a table
-            self.feature_names_in_ = np.array(X.column_names, object)
-        if reset:
-            self.n_features_in_ = table.shape[1]
+        reader = self._reader(reset)
+        X = X if reader.unit is None else without_column(X, reader.unit.column)
+        table, header = feature_table(X, reader.schema, reader.width)
+        self._note_columns(header, reset)
         return table
-
-    def _target_in(self, X: Any) -> Any:
-        """The column of a frame that the schema names as the target; None if nothing is named, or by no names."""
-        name, names = None if self.schema is None else schema_of(self.schema).target, column_names(X)
-        if name is None or names is None:
-            return None
-        if name not in names:
-            needed = "the schema's target is not a column of the table; give it as y."
-            raise InvalidParameter("X.columns", name, needed)
-        return lazy_column(X, name)
-
-    def _refuse_unknown_unit(self, X: Any, people: Any) -> None:
-        """Raise unless there are ids for the unit, and a unit for ids."""
-        unit = self._unit()
-        if unit is None and people is not None:
-            raise InvalidParameter("unit", None, "must name what people= holds, such as unit='person_id'.")
-        if unit is not None and people is None and unit.column not in (column_names(X) or ()):
-            requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
-            raise InvalidParameter("unit", unit.column, requirement)
-
-    def _people_in(self, X: Any, people: Any, rows: int) -> People | None:
-        """Whose each row is; None if single rows are protected."""
-        unit = self._unit()
-        if unit is None:
-            return None
-        people = column_values(X, unit.column) if people is None else people
-        return People.of(one_for_each_row("people", people, rows))
 
     def _count_first(self, table: Any, least: int | None, spending: Spending | None) -> FirstCounts | None:
         """The records, if there are bounds to be learnt, which is worth it if they are enough."""
@@ -291,10 +250,6 @@ class TableReader(Declarations):
         return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
 
 
-def row_count(table: Any) -> int:
-    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
-
-
 def known_spending(spending: Spending | None) -> Spending:
     if spending is None:
         raise InvalidParameter(
@@ -313,24 +268,3 @@ def _learn_ranges(
     records = counted.counts.records
     split = BudgetSplit(records, spending.strength, math.sqrt(view.columns))
     return learned_ranges(table.rows(view), spending, split.for_marginals, records=records)
-
-
-def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
-    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
-
-    Cells of a CSV file have no type: what is not a number is missing there.
-    """
-    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
-    for schema in schemas:
-        for name in names:
-            if not _holds_numbers(schema.field(name).type):
-                kind = str(schema.field(name).type)
-                requirement = "must be one of numbers; or say what its cells are with schema=."
-                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
-    return {name: Numeric() for name in names}
-
-
-def _holds_numbers(kind: Any) -> bool:
-    types = pyarrow().types
-    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(is_number(kind) for is_number in known)

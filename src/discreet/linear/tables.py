@@ -12,6 +12,7 @@ declared.
 from __future__ import annotations
 
 import csv
+import glob
 import os
 import re
 import sys
@@ -26,13 +27,15 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.errors import InvalidParameter
+from discreet.core.columns import floats_of
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
+from discreet.linear.declarations import missing_column
 from discreet.linear.schema import schema_of
 
 Cells = NDArray[Any]
-Read = Callable[[Sequence[Any]], Cells]
+Read = Callable[[Any], Cells]
 """From the cells of a column, as they are in the file, to an array for the library."""
 
 CHUNK = 2**17  # characters of a CSV file that are parsed at once: what fits into a processor's cache
@@ -50,6 +53,8 @@ class Table:
         self, columns: Mapping[str, Cells], rows: int, kept: Mapping[str, Cells] | None = None
     ) -> None:
         self._columns, self._rows, self.kept = dict(columns), rows, dict(kept or {})
+        if any(len(cells) != rows for cells in (*self._columns.values(), *self.kept.values())):
+            raise PlanViolation("The columns of a table must be of one length.")
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -63,6 +68,10 @@ class Table:
         """The same table without these columns."""
         left = {name: cells for name, cells in self._columns.items() if name not in names}
         return Table(left, self._rows, self.kept)
+
+    def take(self, rows: NDArray[np.int64]) -> Table:
+        """These rows, in this order."""
+        return Table({name: cells[rows] for name, cells in self._columns.items()}, len(rows))
 
     def __len__(self) -> int:
         return self._rows
@@ -81,9 +90,7 @@ class Source(ABC):
         """
         for name in (*columns, *keep):
             if self.names.count(name) != 1:
-                found = "has no column" if name not in self.names else "has more than one column"
-                requirement = f"{found} {name!r}; the names of columns are in its first line."
-                raise InvalidParameter("table", str(self.path), requirement)
+                raise missing_column(str(self.path), name, self.names)
         readers = {name: reader(column) for name, column in columns.items()}
         nothing = Table(
             {name: read(()) for name, read in readers.items()}, 0, dict.fromkeys(keep, as_they_are(()))
@@ -121,9 +128,7 @@ def join_chunks(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
 def table_in(path: Path) -> Source:
     """The table in a file, or in those that a pattern names; ``-`` is standard input, as CSV."""
     if not path.exists() and any(mark in str(path) for mark in "*?["):
-        from discreet.linear.sources import many
-
-        return many(str(path))
+        return ManySources(str(path), [table_in(Path(file)) for file in files_of(str(path))])
     if path.is_dir():
         requirement = f"is a folder; name its files by a pattern, such as '{path / '*.parquet'}'."
         raise InvalidParameter("table", str(path), requirement)
@@ -136,6 +141,54 @@ def table_in(path: Path) -> Source:
 
         return ParquetSource(path)
     return CsvSource(path)
+
+
+class ManySources(Source):
+    """The files that a pattern names, one after the other, in the order of their names."""
+
+    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
+        self.path, self.sources, self._done = Path(pattern), list(sources), 0
+        self.names = self.sources[0].names
+        for source in self.sources:
+            if sorted(source.names) != sorted(self.names):
+                requirement = f"has other columns than {self.sources[0].path}; all files must have the same."
+                raise InvalidParameter("table", str(source.path), requirement)
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        return chain.from_iterable(self._each(source, readers, keep) for source in self.sources)
+
+    def _each(self, source: Source, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        yield from source._chunks(readers, keep)
+        self._done += 1
+
+    def progress(self) -> float:
+        return self._done / len(self.sources)
+
+
+def files_of(pattern: str) -> list[str]:
+    """The files that a pattern names, sorted; hidden ones, and those that begin with _, are none of the table.
+
+    >>> files_of("nowhere/*.parquet")
+    Traceback (most recent call last):
+    discreet.errors.InvalidParameter: table='nowhere/*.parquet': names no file.
+    """
+    found = glob.glob(pattern, recursive=True)
+    hidden = (".", "_")  # as those that tell that a job has finished
+    files = sorted(
+        path for path in found if os.path.isfile(path) and not os.path.basename(path).startswith(hidden)
+    )
+    if not files:
+        raise InvalidParameter("table", pattern, "names no file.")
+    known: dict[tuple[int, int], str] = {}
+    for path in files:
+        about = os.stat(path)
+        first = known.setdefault((about.st_dev, about.st_ino), path)
+        if first != path and about.st_ino:
+            requirement = (
+                f"names the same file twice, as {first} and as {path}: its records would count twice."
+            )
+            raise InvalidParameter("table", pattern, requirement)
+    return files
 
 
 class CsvSource(Source):
@@ -283,19 +336,8 @@ def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
     >>> numbers_in(["1.5", " 2 ", "", "many", None]).tolist()
     [1.5, 2.0, nan, nan, nan]
     """
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiu":
-        return cells.astype(np.float64)
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    except (ValueError, TypeError, OverflowError):
-        return np.fromiter(map(_number, cells), np.float64, len(cells))
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (ValueError, TypeError, OverflowError):
-        return float("nan")
+    array = _any_array(cells)
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else floats_of(array)
 
 
 def _any_array(cells: Sequence[Any]) -> Cells:
@@ -330,7 +372,7 @@ class _Known(dict[Any, Any]):
         found = dict.get(self, text, self._texts.get(forgiven(self._column, text)))
         if found is None and self._numbers:
             word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
-            found = self._numbers.get(_number(word) if isinstance(word, str) else word)
+            found = self._numbers.get(numbers_in([word])[0] if isinstance(word, str) else word)
         if len(self) < 10_000:
             self[cell] = found
         return found

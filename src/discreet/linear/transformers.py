@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from discreet.errors import InvalidParameter
-from discreet.linear.declarations import bounds_of
+from discreet.linear.declarations import bounds_of, declared_width
 from discreet.linear.encoder import BoundedNumbers, SchemaEncoding, scale_to_unit, schema_columns
 from discreet.linear.inputs import column_names, number_table
 from discreet.linear.schema import schema_of
@@ -38,7 +38,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Note the columns. ``y`` is ignored."""
-        table = number_table(X)
+        table = number_table(X, declared_width((self.lower, self.upper)))
         validate_data(self, X, skip_check_array=True)
         self.n_features_in_ = table.shape[1]
         bounds_of((self.lower, self.upper), table.shape[1], column_names(X))
@@ -59,7 +59,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
         """From [0, 1] back to the table's units."""
         check_is_fitted(self)
         lower, upper = self._bounds()
-        table = number_table(X)
+        table = number_table(X, self.n_features_in_)
         table = table.toarray() if isinstance(table, csr_array) else table[:]
         return np.asarray(lower + table * (upper - lower))
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from discreet.accounting.gaussian import classic_gaussian_noise
+from discreet.accounting.noise_formulas import classic_gaussian_noise
 from discreet.errors import InvalidParameter, probability, real, whole
 from discreet.guarantee import Budget, EpsilonDelta
 from discreet.parties.arrangement import Arrangement

@@ -28,7 +28,6 @@ every session nothing but the sum over R can be learned, which is the same sum o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -264,13 +263,8 @@ class QuestionSession:
         for entry in self._log.entries:
             counted[entry.stage, entry.kinds] = counted.get((entry.stage, entry.kinds), 0) + 1
         return tuple(
-            f"answered {count} of {stage}: {kinds[0]}{_of(kinds[1:])}"
-            for (stage, kinds), count in counted.items()
+            f"answered {count} of {stage}: {', '.join(kinds)}" for (stage, kinds), count in counted.items()
         )
-
-
-def _of(blocks: Sequence[str]) -> str:
-    return f" of {', '.join(blocks)}" if blocks else ""
 
 
 class _Stopped(PlanViolation):

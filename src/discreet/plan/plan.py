@@ -25,43 +25,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import add
+from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
 from discreet.accounting.curve import PrivacyCurve, account
 from discreet.core.sampling import Sampler
-from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent, one_of
+from discreet.errors import InvalidParameter, UnsupportedEvent, one_of
 from discreet.events import Event
-from discreet.files import digest, parse_json, read_text, write_whole
-from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
-from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.files import parse_json, read_text, write_whole
+from discreet.guarantee import Budget, Guarantee
+from discreet.ledger.filters import SpendingRule
 from discreet.plan.plan_views import PlanViews
-from discreet.plan.stage import USUAL_LENGTH, Stage
+from discreet.plan.procedure import ADAPTIVE_FORMAT, FORMAT, Procedure, compose, refuse_uncovered_bands
+from discreet.plan.stage import Stage
+from discreet.plan.stage_views import USUAL_LENGTH
 
-FORMAT = "discreet plan 1"
-ADAPTIVE_FORMAT = "discreet procedure 1"  # of adaptive plans: what the first version called them
 _WISH = {"delta", "neighbours", "group_size", "unit"}
 
 
 @dataclass(frozen=True)
-class Plan(PlanViews):
+class Plan(Procedure, PlanViews):
     """All that is decided before data is touched, as one value that may be published.
 
     Fixed if it has ``stages``; else adaptive, made by :meth:`adaptive`: a name, public settings and the rule that it
-    spends by.
+    spends by. It adds checks, costs and texts to the data of a :class:`~discreet.plan.procedure.Procedure`; nothing
+    that is charged or certified rests on them.
     """
-
-    stages: tuple[Stage, ...]
-    delta: float
-    neighbours: Neighbours = "add-remove"
-    group_size: int = 1
-    name: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    adapts_by: SpendingRule | None = None
-    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         if self.adapts_by is not None:
@@ -77,32 +68,9 @@ class Plan(PlanViews):
         refuse_uncovered_bands(self.stages, budget)
         _ = self.curve  # a combination that no theorem covers is refused here
 
-    @classmethod
-    def adaptive(cls, name: str, rule: SpendingRule, settings: Mapping[str, Any] | None = None) -> Plan:
-        """A plan that chooses its releases along the way, under ``rule``.
-
-        ``name`` is a few words for people; ``settings`` are declared numbers and words, never anything that was
-        computed from private records.
-        """
-        if not isinstance(rule, SpendingRule):
-            raise InvalidParameter("rule", rule, "must be a spending rule, such as GaussianFilter(budget).")
-        budget = rule.budget
-        return cls(
-            (),
-            budget.delta,
-            budget.neighbours,
-            budget.group_size,
-            name,
-            {} if settings is None else settings,
-            rule,
-            budget.unit,
-        )
-
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.stages, self.delta, self.neighbours, self.group_size)
         return type(self), (*values, self.name, self.settings, self.adapts_by, self.unit)
-
-    # ---- what it costs ----
 
     @cached_property
     def event(self) -> Event:
@@ -125,30 +93,6 @@ class Plan(PlanViews):
         if self.adapts_by is not None:
             return self.adapts_by.guarantee({})
         return replace(self.curve.guarantee(self.delta), unit=self.unit)
-
-    @cached_property
-    def rule(self) -> SpendingRule:
-        """The rule of a ledger for this plan alone. A fixed one releases what it says, and costs what that costs."""
-        if self.adapts_by is not None:
-            return self.adapts_by
-        return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size, self.unit)
-
-    # ---- what it does ----
-
-    def _fixed_stages(self) -> tuple[Stage, ...]:
-        if self.stages:
-            return self.stages
-        raise PlanViolation(f"{self.name!r} is an adaptive plan, which chooses its releases along the way.")
-
-    @property
-    def records(self) -> int:
-        """The declared number of records, or of people if they are the unit."""
-        return self._fixed_stages()[0].records
-
-    @property
-    def steps(self) -> int:
-        """The number of releases, over all stages."""
-        return sum(stage.steps for stage in self._fixed_stages())
 
     def stage(self, name: str | None = None) -> Stage:
         """The stage of this name; without a name, the only one."""
@@ -199,17 +143,6 @@ class Plan(PlanViews):
         """Of the only stage: the sampler that realises its event."""
         return self.stage().sampler()
 
-    # ---- as text ----
-
-    def to_dict(self) -> dict[str, Any]:
-        """The decided numbers as plain data; all others follow from them."""
-        if self.adapts_by is not None:
-            rule = self.adapts_by.to_dict()
-            return {"format": ADAPTIVE_FORMAT, "name": self.name, "settings": self.settings, "rule": rule}
-        wish = {"delta": self.delta, "neighbours": self.neighbours, "group_size": self.group_size}
-        wish = without_usual_unit({**wish, "unit": self.unit})
-        return {"format": FORMAT, "stages": [stage.to_dict() for stage in self.stages]} | wish
-
     @classmethod
     def from_dict(cls, data: object) -> Plan:
         """The inverse of :meth:`to_dict`; anything else is refused."""
@@ -224,10 +157,6 @@ class Plan(PlanViews):
             return cls(tuple(Stage(**stage) for stage in stages), **fields)
         except TypeError as error:
             raise InvalidParameter("plan", data, f"is not a plan ({error}).") from None
-
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON: the name of this plan in ledgers and certificates."""
-        return digest(self.to_dict())
 
     def to_json(self) -> str:
         """The plan and its digest as JSON for people and programs."""
@@ -277,11 +206,6 @@ def as_tuple(name: str, values: Any) -> tuple[Any, ...]:
     raise InvalidParameter(name, values, "must be a tuple.")
 
 
-def compose(stages: tuple[Stage, ...]) -> Event:
-    """The event of all stages, one after the other."""
-    return reduce(add, (stage.event for stage in stages))
-
-
 def consistent(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """The stages, if together they are a plan for one data set."""
     if not stages or not all(isinstance(stage, Stage) for stage in stages):
@@ -293,15 +217,6 @@ def consistent(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     if len(counts) > 1:
         raise InvalidParameter("records", counts, "must be the same in all stages: they share one data set.")
     return stages
-
-
-def refuse_uncovered_bands(stages: tuple[Stage, ...], budget: Budget) -> None:
-    """Refuse correlated noise where its theorem does not hold."""
-    if (budget.neighbours, budget.group_size) != ("add-remove", 1) and any(s.bands > 1 for s in stages):
-        raise UnsupportedEvent(
-            "correlated noise (bands above 1) has a proof for add-remove neighbours and single records only; plan "
-            "for these, or with bands=1."
-        )
 
 
 def checked_budget(budget: object, records: int) -> Budget:

@@ -46,7 +46,7 @@ class PlanViews(ABC):
         """The stage of this name; without a name, the only one."""
 
     def explain(self) -> str:
-        """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
+        """Describe the plan in plain words: procedure, guarantee, protected unit, observer, exclusions."""
         if self.stages:
             return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
         return adaptive_explanation(self.name, self.settings, self.guarantee)

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from scipy.optimize import brentq
 
-from discreet.accounting.gaussian import analytic_gaussian_noise, gaussian_mu
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.noise_formulas import analytic_gaussian_noise
 from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
 from discreet.events.common import MAX_COUNT

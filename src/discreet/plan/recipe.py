@@ -24,12 +24,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from discreet.accounting.calibration import calibrate
-from discreet.core.banded import MOST_BANDS, divisors, error_of_iterates
+from discreet.core.banded import MOST_BANDS, divisors
+from discreet.core.banded_error import error_of_iterates
 from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget, Neighbours, Unit
-from discreet.plan.plan import Plan, as_tuple, checked_budget, compose, consistent, refuse_uncovered_bands
+from discreet.plan.plan import Plan, as_tuple, checked_budget, consistent
+from discreet.plan.procedure import compose, refuse_uncovered_bands
 from discreet.plan.stage import Sampling, Stage, allocated_steps
 
 STEPS = (200, 1000)

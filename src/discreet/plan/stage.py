@@ -9,19 +9,12 @@ Composition(events=((PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=2.0)
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from discreet.core.banded import (
-    MOST_BANDS,
-    BlockAllocationSampler,
-    CyclicPoissonSampler,
-    error_of_iterates,
-    gain_of_noise,
-)
+from discreet.core.banded import MOST_BANDS, BlockAllocationSampler, CyclicPoissonSampler
 from discreet.core.clipping import clip_norm_of
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
@@ -34,20 +27,10 @@ from discreet.core.sampling import (
 )
 from discreet.errors import InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Event, Gaussian
+from discreet.plan.stage_views import StageViews
 
 MOST_STEPS = 10**9
 """Of a plan: nobody takes more, and bounds for more would take minutes to certify, or be too wide."""
-
-USUAL_LENGTH = 4.0
-"""Of the initial weights of a small network, all together, where nobody says how long they are."""
-LENGTHS = (2.0, 14.0)
-"""Between these the length of the initial weights counts: from zero a model has to move, too, and one that has learnt
-before is not to be overrun."""
-LONGEST_STEPS = (0.125, 0.4)
-"""The largest learning rate for gradients of length one, in lengths of the initial weights, where noise allows it: of
-many steps, and of few, which have to go as far."""
-LONGEST_WAY = 68.0
-"""So many lengths all steps may go together, where that makes steps longer than those of many."""
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
@@ -74,7 +57,7 @@ def add_sampling(name: str, make: Callable[[int, int], Sampler]) -> None:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(StageViews):
     """One procedure with its noise level: ``steps`` noisy sums of clipped contributions.
 
     Every field is a declared, public number; what is derived from them is public too. With more than one of
@@ -122,65 +105,15 @@ class Stage:
             f"correlated noise runs whole windows of {self.steps_per_charge} steps, as many as it has bands"
         )
 
-    # ---- what an engine carries out ----
-
     @property
     def noise(self) -> Gaussian:
         """The noise on each sum."""
         return Gaussian(self.noise_multiplier)
 
-    @property
-    def rate(self) -> float:
-        """The chance of one record to be in a batch."""
-        return self.divisor / self.records
-
-    @property
-    def divisor(self) -> float:
-        """What every sum is divided by: the expected batch size, whatever a batch turns out to hold."""
-        if self.sampling == "random-allocation":
-            return self.records / self.steps_per_charge
-        return float(self.batch_size)
-
-    @property
-    def epochs(self) -> float:
-        """How often a record takes part, on average."""
-        return self.steps * self.rate
-
-    @property
-    def noise_std_of_sum(self) -> float:
-        """Standard deviation of the noise on each coordinate of the sum."""
-        return (
-            self.noise_multiplier * self.clip_norm * (1.0 if self.bands == 1 else gain_of_noise(self.bands))
-        )
-
-    @property
-    def noise_std_of_mean(self) -> float:
-        """Standard deviation of the noise on each coordinate of the sum divided by the divisor."""
-        return self.noise_std_of_sum / self.divisor
-
-    def learning_rate(self, parameters: int, length: float = USUAL_LENGTH) -> float:
-        """A learning rate for SGD with momentum 0.9 that falls to zero in a cosine, from public numbers alone.
-
-        The noise of all steps moves ``parameters`` weights by about ``noise_std_of_mean * sqrt(parameters * steps)``
-        times the learning rate; this makes it as much as the ``length`` of the initial weights, the root of the sum
-        of their squares, within :data:`LENGTHS`. No step is longer than :data:`LONGEST_STEPS` of that length. It
-        suits gradients that are all as long as the clip norm, as ``Normalised`` makes them.
-        """
-        count = whole("parameters", parameters, at_least=1)
-        least, most = LENGTHS
-        length = min(max(real("length", length, at_least=0), least), most)
-        noise = self.noise_multiplier * self.clip_norm / self.divisor
-        if self.bands > 1:
-            noise *= error_of_iterates(self.bands, self.steps) / error_of_iterates(1, self.steps)
-        by_noise = length / (noise * math.sqrt(count * self.steps))
-        of_many, of_few = LONGEST_STEPS
-        longest = min(of_few, max(of_many, LONGEST_WAY / self.steps))
-        return min(by_noise, longest * length / self.clip_norm)
-
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""
         if self.bands > 1 and self.sampling == "poisson":
-            return CyclicPoissonSampler(self.records, self.rate, self.bands)
+            return CyclicPoissonSampler(self.records, float(self.batch_size) / self.records, self.bands)
         if self.bands > 1 and self.sampling == "random-allocation":
             return BlockAllocationSampler(self.records, self.steps_per_charge, self.bands)
         return SAMPLERS[self.sampling](self.records, self.batch_size)
@@ -196,8 +129,6 @@ class Stage:
         if start % self.steps_per_charge:
             raise PlanViolation(f"start={start}: {self._whole_charges}, and goes on after them only.")
         return self.sampler().batches((self.steps - start) // self.steps_per_charge, stream, rows=rows)
-
-    # ---- what is accounted for ----
 
     @property
     def steps_per_charge(self) -> int:

@@ -5,7 +5,8 @@ A data set is one of
 * a tensor, or a tuple or dict of tensors (or numpy arrays) with one row per record: the fastest;
 * anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
 
-A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see :func:`take_apart`.
+A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see
+:func:`discreet.pytorch.loaders.take_apart`.
 
 >>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> read.rows, read([1, 4])
@@ -17,7 +18,7 @@ True
 from __future__ import annotations
 
 import copy
-import secrets
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -27,17 +28,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-)
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
@@ -45,7 +36,19 @@ from discreet.pytorch.checks.chances import FIRST_STEPS, chosen_places, steady_i
 from discreet.pytorch.checks.generators import Draws as Noticing
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import origin, withhold
-from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select
+from discreet.pytorch.loaders import refuse_unreadable
+from discreet.pytorch.per_example import number_of_examples, rebuild, select, tensors_of
+from discreet.pytorch.refusals import (
+    ALL_STEPS_TAKEN,
+    BATCH_NOT_USED,
+    CLOSED_BATCH,
+    COLLATE_FAILS,
+    COLLATED_NUMBERS,
+    FOREIGN_BATCH,
+    ODD_RECORDS,
+    OTHER_DATA_SET,
+    OTHER_NUMBER,
+)
 
 Collate = Callable[[list[Any]], Any]
 Draws = Callable[[], AbstractContextManager[Any]]
@@ -71,10 +74,7 @@ class Batch:
         return f"Batch(step={self._step})"
 
     def __iter__(self) -> Iterator[Any]:
-        raise PlanViolation(
-            "A batch cannot be opened: its examples are private, and so is their number. Pass it to run.step(batch) "
-            "as it is; what becomes of its examples is said in losses(model, batch)."
-        )
+        raise PlanViolation(CLOSED_BATCH)
 
     def __getitem__(self, _place: Any) -> Any:
         iter(self)
@@ -96,19 +96,6 @@ class Drawn:
     steady: tuple[Any, tuple[Any, ...]] | None = None
 
 
-MOST_TIMES = 3
-"""A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
-
-
-def refuse_many_rows(rows: int, planned: int) -> None:
-    """Refuse a data set that was planned for far fewer records."""
-    if rows >= MOST_TIMES * planned:
-        raise PlanViolation(
-            f"The data set has {MOST_TIMES} times as many rows as the plan has records, or more. Plan with "
-            "records= as many as there are, rounded as you would publish it."
-        )
-
-
 class Turns:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
@@ -124,32 +111,14 @@ class Turns:
         self._last = drawn[0]
         return batch
 
-    def until(self, batches: Iterator[Batch], end: int) -> Iterator[Batch]:
-        """The next batches, up to the one of step ``end``; a loop that was left before goes on where it was."""
-        while self._last < end:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-
     def refuse_again(self, dataset: Any, taken: int, planned: int) -> None:
         """Refuse to draw anew: after the last step, in place of a batch not used yet, or from other data."""
         if taken >= planned:
-            raise PlanViolation(
-                "All steps of the plan are taken: batches() runs through all epochs. For a loop over epochs write "
-                "'for epoch in run.epochs(dataset): for batch in epoch:'. More steps need a plan and a budget of "
-                "their own."
-            )
+            raise PlanViolation(ALL_STEPS_TAKEN)
         if self._last > taken:
-            raise PlanViolation(
-                "A batch was drawn and not used, and drawing again is a choice among batches, which no theorem "
-                "covers. Pass every batch to step(), or go on from a checkpoint with a new run."
-            )
+            raise PlanViolation(BATCH_NOT_USED)
         if self._dataset is not None and not _same_records(dataset, self._dataset):
-            raise PlanViolation(
-                "The run began with another data set, and its guarantee is for the records of one. Go on with that "
-                "one, or make a run with a plan of its own."
-            )
+            raise PlanViolation(OTHER_DATA_SET)
 
     def examples_of(self, batch: object, due: int) -> Any:
         """The examples of a batch, if it is the one that is due."""
@@ -158,10 +127,7 @@ class Turns:
     def drawn_for(self, batch: object, due: int) -> Drawn:
         """The examples of a batch, and some of its records alone, if it is the one that is due."""
         if not isinstance(batch, Batch) or batch not in self._drawn:
-            raise PlanViolation(
-                "The batch does not come from this run's latest batches(dataset), so nothing is known of how it "
-                "was drawn. Pass what batches() yields, as it is; augment examples inside losses."
-            )
+            raise PlanViolation(FOREIGN_BATCH)
         step, examples = self._drawn[batch]
         if step != due:
             raise PlanViolation(
@@ -174,19 +140,11 @@ def _same_records(one: Any, other: Any) -> bool:
     """Whether it is the same data set, or one with the same columns."""
     if one is other:
         return True
-    if isinstance(one, TensorDataset) and isinstance(other, TensorDataset):
-        one, other = tuple(one.tensors), tuple(other.tensors)
-    if type(one) is not type(other):
+    one, other = (tuple(each.tensors) if isinstance(each, TensorDataset) else each for each in (one, other))
+    if not isinstance(one, torch.Tensor | np.ndarray | tuple | dict) or _kind(one) != _kind(other):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same_records(one[name], other[name]) for name in one)
-    if type(one) is tuple:
-        return len(one) == len(other) and all(map(_same_records, one, other))
-    if isinstance(one, torch.Tensor | np.ndarray):
-        one, other = torch.as_tensor(one), torch.as_tensor(other)
-        same = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
-        return same and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
-    return False
+    columns = zip(tensors_of(_as_tensors(one)), tensors_of(_as_tensors(other)), strict=True)
+    return all(a.device == b.device and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in columns)
 
 
 def refuse_odd_records(records: Sequence[Any]) -> None:
@@ -197,10 +155,7 @@ def refuse_odd_records(records: Sequence[Any]) -> None:
     """
     kinds = {_kind(record) for record in records}
     if len(kinds) > 1:
-        raise CheckFailed(
-            "Records of one batch do not have the same names and types, so that one of them could decide how all are "
-            "read. Make them alike in the data set: the same keys in each, and one type for each."
-        )
+        raise CheckFailed(ODD_RECORDS)
 
 
 def _kind(value: Any) -> Hashable:
@@ -251,7 +206,7 @@ class Reader:
         places = chosen_places(step, len(records))
         if uneven:
             places = tuple(dict.fromkeys((sizes.index(min(sizes)), sizes.index(max(sizes)), *places)))
-        some = [_own_copy(records[place]) for place in places]
+        some = [own_copy(records[place]) for place in places]
         with Noticing() as draws:
             alone = tuple(self._alone(record) for record in some)
         if not draws.happened:
@@ -262,7 +217,7 @@ class Reader:
         steady = None
         if steady_is_due(step):
             with steady_draws():
-                together = self._collated([_own_copy(record) for record in records])
+                together = self._collated([own_copy(record) for record in records])
                 steady = together, tuple(self._alone(record) for record in some)
         return Drawn(self._collated(records), steady=steady)
 
@@ -281,11 +236,11 @@ class Reader:
     def _alone(self, record: Any) -> Any:
         """A batch of one record, which ``collate`` may change."""
         try:
-            return self._collated([_own_copy(record)])
+            return self._collated([own_copy(record)])
         except CheckFailed:
             raise
         except Exception as error:  # whose message may quote the record
-            raise CheckFailed(f"{_FAILS} {origin(error, 'collate')}") from None
+            raise CheckFailed(f"{COLLATE_FAILS} {origin(error, 'collate')}") from None
 
     def examples(self, indices: Sequence[int]) -> list[Any]:
         """The records as the data set holds them, not yet made into a batch."""
@@ -349,53 +304,6 @@ def reader(dataset: Any, collate: Collate | None = None) -> Reader:
     return Reader(len(dataset), _fetcher(dataset), default_collate if collate is None else collate)
 
 
-def refuse_unreadable(dataset: Any) -> None:
-    """Refuse what cannot be asked for the rows that the plan has drawn."""
-    readable = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if isinstance(dataset, DataLoader):
-        remedy = "shuffles, and here the plan draws the batches; give loader.dataset."
-    elif isinstance(dataset, IterableDataset) or (hasattr(dataset, "__iter__") and not readable):
-        remedy = (
-            "is a stream, and the plan draws the batches: any record must be within reach. Give list(stream), or "
-            "load the data without streaming."
-        )
-    elif not readable:
-        remedy = "must be tensors, or have len() and [index]; the plan draws the batches."
-    else:
-        return
-    raise InvalidParameter("dataset", type(dataset).__name__, remedy)
-
-
-def take_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
-    """The data set, ``collate`` and number of workers inside a ``DataLoader``; anything else as it is.
-
-    Its batch size and its shuffling are the plan's business. A loader that draws in a way of its own is refused:
-    it would do so in vain.
-    """
-    if not isinstance(dataset, DataLoader):
-        return dataset, collate, workers
-    loader = dataset
-    refuse_unreadable(loader.dataset)
-    plain = type(loader.sampler) is SequentialSampler or (
-        type(loader.sampler) is RandomSampler
-        and not loader.sampler.replacement
-        and loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    )
-    if not plain or type(loader.batch_sampler) is not BatchSampler:
-        shown = type(
-            loader.sampler if loader.batch_sampler is None or not plain else loader.batch_sampler
-        ).__name__
-        remedy = "in the DataLoader has no effect, as the plan draws the batches; give loader.dataset."
-        raise InvalidParameter("sampler", shown, remedy)
-    if loader.worker_init_fn is not None:
-        raise InvalidParameter(
-            "worker_init_fn", "set", "is not called here; give loader.dataset, and workers=."
-        )
-    if collate is None and loader.collate_fn is not default_collate:
-        collate = loader.collate_fn
-    return loader.dataset, collate, workers or loader.num_workers
-
-
 def _columns(columns: Any) -> Reader:
     tensors = rebuild(_as_tensors(columns), torch.Tensor.detach)
     return Reader(
@@ -438,10 +346,7 @@ def _fetcher(dataset: Any) -> Callable[[Sequence[int] | Indices], Any]:
 def refuse_other_number(batch: Any, drawn: int) -> None:
     """Refuse a batch that does not hold one example for each record that was drawn."""
     if number_of_examples(batch) != drawn:
-        raise CheckFailed(
-            "collate makes more or fewer examples than there are records, so the clip norm would not bound what one "
-            "record does. Make one example of each record."
-        )
+        raise CheckFailed(OTHER_NUMBER)
 
 
 def refuse_other_numbers(alone: Any, batch: Any) -> None:
@@ -450,11 +355,7 @@ def refuse_other_numbers(alone: Any, batch: Any) -> None:
     A number that counts or measures the records of a batch is one that every example can see.
     """
     if numbers_in(alone, 1) != numbers_in(batch, number_of_examples(batch)):
-        raise CheckFailed(
-            "collate returns a number that depends on the other records of the batch, such as a count or a maximum, "
-            "so one record could rescale the losses of all others. Return tensors with one entry for each record; "
-            "what follows from their shapes can be computed in losses."
-        )
+        raise CheckFailed(COLLATED_NUMBERS)
 
 
 def numbers_in(batch: Any, count: int) -> list[str]:
@@ -479,83 +380,16 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _own_copy(record: Any) -> Any:
+def own_copy(record: Any) -> Any:
     """A record of which ``collate`` may take away or lengthen entries without changing the one of the data set."""
     return copy.copy(record) if isinstance(record, Mapping | list) else record
 
 
-# ---- collate must not let examples see each other ----
-#
-# Real rows are made into batches alone, in pairs and all together by the run's own reader, and the losses of
-# each must stay what they were. The order within a batch may change, because sums do not see it.
-
-
-LOOKED_AT = 32  # rows, among which are the longest and the shortest to be tried
-TRIED = 6
-TOLERANCE = 1e-3
-
-
-def refuse_mixing_collate(model: nn.Module, losses: Losses, read: Reader) -> None:
-    """Raise :class:`CheckFailed` if a row's loss depends on the rows that are collated with it."""
-    if read.collate is None or not read.rows:
-        return
-    rows = _telling(read)
-    groups = [rows, *([rows[0], other] for other in rows[1:]), *([rows[1], other] for other in rows[2:4])]
-    with steady_draws():
-        alone = {id(row): _losses(model, losses, read, [row]) for row in rows}
-        for group in groups:
-            refuse_other_numbers(_batch_of(read, group[:1]), _batch_of(read, group))
-            together = _losses(model, losses, read, group).sort().values
-            apart = torch.cat([alone[id(row)] for row in group]).sort().values
-            if not torch.allclose(together, apart, rtol=TOLERANCE, atol=1e-5, equal_nan=True):
-                raise CheckFailed(
-                    "The loss of a record depends on the records with which collate puts it into a batch, for "
-                    "instance because the mean goes over positions that were added to make it as long as the "
-                    "longest. Let collate treat each record by itself, and mask in losses what was added."
-                )
-
-
-def _telling(read: Reader) -> list[Any]:
-    """The longest row, the shortest, and some others."""
-    numbers = secrets.SystemRandom().sample(range(read.rows), min(read.rows, LOOKED_AT))
-    rows = sorted(read.examples(numbers), key=size_of)
-    others = rows[1:-1][:: max(1, len(rows) // TRIED)]
-    return [rows[-1], rows[0], *others] if len(rows) > 1 else rows * 2
-
-
 def size_of(row: Any) -> int:
     """How much there is in a row: numbers, letters, entries."""
-    if isinstance(row, Tensor):
-        return row.numel()
-    if isinstance(row, np.ndarray):
-        return int(row.size)
+    if isinstance(row, torch.Tensor | np.ndarray):
+        return math.prod(row.shape)
     if isinstance(row, str | bytes):
         return len(row)
-    if isinstance(row, Mapping):
-        return sum(map(size_of, row.values()))
-    if isinstance(row, list | tuple):
-        return sum(map(size_of, row))
-    return 1
-
-
-_FAILS = (
-    "collate fails for a batch of a few records, and sampled batches may hold one only. Let it work for any number "
-    "of records."
-)
-
-
-def _batch_of(read: Reader, rows: list[Any]) -> Any:
-    assert read.collate is not None
-    try:
-        batch = read.collate([_own_copy(row) for row in rows])
-    except Exception as error:
-        raise CheckFailed(f"{_FAILS} {origin(error, 'collate')}") from None
-    refuse_other_number(batch, len(rows))
-    return batch
-
-
-def _losses(model: nn.Module, losses: Losses, read: Reader, rows: list[Any]) -> Tensor:
-    batch = _batch_of(read, rows)
-    device = next(model.parameters()).device
-    values: Tensor = losses(model, rebuild(batch, lambda tensor: tensor.to(device))).detach().double()
-    return values
+    parts = row.values() if isinstance(row, Mapping) else row if isinstance(row, list | tuple) else None
+    return 1 if parts is None else sum(map(size_of, parts))

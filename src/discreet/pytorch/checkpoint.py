@@ -82,11 +82,20 @@ def write(
     write_whole(_file(place, tensors_digest), content)
     digests = [tensors_digest]
     if sharded:
-        digests = [each.hex() for each in processes.everybodys(bytes.fromhex(tensors_digest))]
+        digests = _of_all_processes(processes, tensors_digest)
     if checkpoint is not None:
         _write_text(place, checkpoint, digests, sharded, stepping)
     if sharded:
         processes.most([0])  # nobody goes on before the checkpoint stands
+
+
+def _of_all_processes(processes: Processes, digest: str) -> list[str]:
+    """The digests of the files of all processes, in their order."""
+    rows = torch.zeros(processes.size, len(digest), dtype=torch.int64)
+    rows[processes.rank] = torch.tensor(list(digest.encode()))
+    rows = processes.on_its_device(rows)
+    processes.add_up(rows)
+    return [bytes(row).decode() for row in rows.tolist()]
 
 
 def _write_text(

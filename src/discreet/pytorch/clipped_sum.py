@@ -31,10 +31,10 @@ from discreet.pytorch.graph_uses import (
 )
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
+from discreet.pytorch.mapped_gradients import mapped_gradients
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
-    mapped_gradients,
     number_of_examples,
     per_example_gradients,
     refuse_written,
@@ -130,7 +130,7 @@ class ClippedSum:
         """If set, the next sums write down here what they compute for each example."""
         kinds = {wide_type(value) for value in self.parameters.values()}
         self._error = max(ERRORS[kind] for kind in kinds)
-        self._least = max(LEAST_CLIP_NORM[kind] for kind in kinds)
+        self.least_clip_norm = max(LEAST_CLIP_NORM[kind] for kind in kinds)
 
     @torch.no_grad()
     def __call__(self, batch: Any) -> Sums:
@@ -141,9 +141,11 @@ class ClippedSum:
             gradients = self._gradients(part, count)
             self._held = gradients.received / count
             if sums is None:  # not before: here the memory for the activations is free
-                sums = self._clipped(gradients, blocks)
-            else:
-                gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
+                sums = self._clipped_at_once(gradients, blocks)
+                if sums is not None:
+                    continue
+                sums = Sums(self.parameters)
+            gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
         refuse_written(batch, writes)
         return sums or Sums(self.parameters)
 
@@ -166,18 +168,20 @@ class ClippedSum:
     def _check_settings(self) -> None:
         refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
-        if min(limits) < self._least:
-            needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
+        if min(limits) < self.least_clip_norm:
+            needed = (
+                f"must be at least {self.least_clip_norm:g} for parameters of this type; scale the losses up."
+            )
             raise InvalidParameter("clip_norm", min(limits), needed)
 
-    def _clipped(self, gradients: Gradients, blocks: dict[str, int]) -> Sums:
-        if type(self.rule) is Flat and isinstance(gradients, LinearGradients):
-            sums = gradients.clipped_sums(self.rule, self._error)
-            if sums is not None:
-                if self.seen is not None:
-                    self.seen.add(gradients.losses, gradients.squared_norms(blocks))
-                return sums
-        return gradients.weighted_sums(blocks, self.weights_of(gradients, blocks))
+    def _clipped_at_once(self, gradients: Gradients, blocks: dict[str, int]) -> Sums | None:
+        """The clipped sums of small linear layers by one call; None for other models and rules."""
+        if type(self.rule) is not Flat or not isinstance(gradients, LinearGradients):
+            return None
+        sums = gradients.clipped_sums(self.rule, self._error)
+        if sums is not None and self.seen is not None:
+            self.seen.add(gradients.losses, gradients.squared_norms(blocks))
+        return sums
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""

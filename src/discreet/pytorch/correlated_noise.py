@@ -18,7 +18,8 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.core.noise import BoundedSum, refuse_not_finite
 from discreet.errors import InvalidParameter
 from discreet.ledger import Till
-from discreet.plan.plan import Plan, refuse_uncovered_bands
+from discreet.plan.plan import Plan
+from discreet.plan.procedure import refuse_uncovered_bands
 from discreet.plan.stage import Stage
 from discreet.trusted.permits import NoisePermit
 

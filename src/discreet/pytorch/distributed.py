@@ -13,12 +13,10 @@ that pass between them have no noise yet.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,15 +24,8 @@ from torch import Tensor, nn
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, whole
-from discreet.pytorch.checks.generators import seeded
-from discreet.pytorch.per_example import tensors_of
-
-if TYPE_CHECKING:
-    from discreet.pytorch.batches import Reader
 
 _REFUSED = -1
-_COMPARED = 8  # rows of a data set
-_READ = 3  # times, as some data sets draw from generators of their own
 
 
 def reduce_scatter(own: Tensor, parts: Tensor, *, async_op: bool = False) -> Any:
@@ -104,18 +95,10 @@ class Processes:
 
     def most(self, numbers: Iterable[int]) -> list[int]:
         """The largest of each of these whole numbers over all processes."""
-        found = self._on_its_device(torch.tensor([int(number) for number in numbers]))
+        found = self.on_its_device(torch.tensor([int(number) for number in numbers]))
         if self.size > 1:
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return [int(number) for number in found.tolist()]
-
-    def everybodys(self, content: bytes) -> list[bytes]:
-        """What each process has, in their order; it must be equally long everywhere."""
-        rows = torch.zeros(self.size, len(content), dtype=torch.int64)
-        rows[self.rank] = torch.tensor(list(content))
-        rows = self._on_its_device(rows)
-        self.add_up(rows)
-        return [bytes(row) for row in rows.tolist()]
 
     def let_first_decide(self, decide: Callable[[], int]) -> int:
         """A whole number of at least 0 that the first process decides. If it refuses, all do."""
@@ -160,37 +143,14 @@ class Processes:
                 "do not add up to the plan. Start all of them with the same plan, clipping, model and data set."
             )
 
-    def refuse_other_rows(self, read: Reader) -> None:
-        """Raise in every process if a few rows, chosen at random, are not the same ones everywhere.
-
-        A data set that each process has shuffled or split by itself has some records in several parts, where they
-        count several times, and others in none. Rows that are read differently each time cannot be compared.
-        """
-        if self.size == 1 or not read.rows:
-            return
-        numbers = [self.let_first_decide(lambda: secrets.randbelow(read.rows)) for _ in range(_COMPARED)]
-        digests = [{_digest(read, number) for _ in range(_READ)} for number in numbers]
-        if not self.most([max(map(len, digests)) > 1])[0]:
-            self.refuse_difference({"the rows of the data set": str(digests)})
-
     def _send_from_first(self, tensor: Tensor) -> Tensor:
         """``tensor`` of the first process, by way of the device that the group communicates on."""
-        there = self._on_its_device(tensor)
+        there = self.on_its_device(tensor)
         dist.broadcast(there, src=0)
         return there.cpu()
 
-    def _on_its_device(self, tensor: Tensor) -> Tensor:
+    def on_its_device(self, tensor: Tensor) -> Tensor:
         return tensor.cuda() if self.size > 1 and dist.get_backend() == "nccl" else tensor
-
-
-def _digest(read: Reader, number: int) -> str:
-    """Of what a row holds, as it is read after one and the same seed."""
-    state = hashlib.sha256()
-    with seeded():
-        for tensor in tensors_of(read.content(number)):
-            state.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return state.hexdigest()
 
 
 def stream_of(unsafe_seed: int | None, processes: Processes) -> RandomStream:

@@ -28,20 +28,21 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
-from discreet.pytorch.batches import Collate, reader, take_apart
-from discreet.pytorch.checks.compatibility import bare
-from discreet.pytorch.gradients import Descent, Sums, add_plain_sums, as_optimizers
+from discreet.pytorch.batches import Collate, reader
+from discreet.pytorch.checks.compatibility import bare, insist_function
+from discreet.pytorch.clipping_choice import checked_clipping
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.optimizer_step import OptimizerStep, add_plain_sums, as_optimizers
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
-    insist_function,
     number_of_examples,
     rebuild,
     select,
     trainable,
 )
 from discreet.pytorch.run import PrivateRun
-from discreet.pytorch.stage_clipping import checked_clipping
 
 PLAIN_STEPS = 200
 """Of the twin without privacy, unless batches are given."""
@@ -245,7 +246,7 @@ def _train_plainly(
     dataset, collate, workers = take_apart(dataset, collate, 0)
     model = trainer.model
     parameters, records = trainable(model), reader(dataset, collate)
-    descent = Descent(parameters, trainer.optimizers)
+    descent = OptimizerStep(parameters, trainer.optimizers)
     device = next(iter(parameters.values())).device
     for drawn in records.each(stage.batches(stream, rows=records.rows), workers, compared=False):
         sums = Sums(parameters)

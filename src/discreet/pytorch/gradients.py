@@ -1,20 +1,16 @@
 """The per-example gradients of a batch, in whatever form they are: measured, weighted and added up.
 
-The sums of all parameters are one vector, which gets its noise at once, is divided by the plan's divisor, and
-becomes ``parameter.grad`` (:class:`Descent`). Before that the raw sums are nowhere that an optimizer or a logger
-looks. Plain training takes the same way without the noise, so the two differ by nothing else.
+The sums of all parameters are one vector, which gets its noise at once. Until then the sums are nowhere that an
+optimizer or a logger looks.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch.kernels.norms import chunks
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
@@ -128,36 +124,9 @@ class Gradients:
         for use in {id(use): use for group in self.uses.values() for use in group}.values():
             use.forget(bad)
 
-    def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
-        """The weighted sums by themselves; ``weights`` has a column per block."""
-        only = {name: uses[0] for name, uses in self.uses.items() if self._is_all(name, uses)}
-        if not only:
-            sums = Sums(self.parameters)
-            self.add_to(sums, blocks, weights)
-            return sums
-        sums = Sums(self.parameters, torch.empty)
-        for name, total in sums.items():
-            if name not in only:
-                total.zero_()
-        self._add_or_put(sums, blocks, weights, only)
-        return sums
-
-    def _is_all(self, name: str, uses: list[Use]) -> bool:
-        """Whether a single use of the parameter itself is all that there is of its gradient."""
-        return len(uses) == 1 and uses[0].source.is_parameter and name not in self.rows
-
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        """Add the weighted sums to others."""
-        self._add_or_put(sums, blocks, weights, {})
-
-    def _add_or_put(
-        self, sums: Sums, blocks: dict[str, int], weights: Tensor, only: Mapping[str, Use]
-    ) -> None:
-        """Add the weighted sums, or put them in place of what is there where a use is the ``only`` one."""
+        """Add the weighted sums to others; ``weights`` has a column per block."""
         for (name, total), column in zip(sums.items(), self._columns(sums, blocks, weights), strict=True):
-            if name in only:
-                only[name].put_into(total, column)
-                continue
             if name in self.rows:
                 rows = self.rows[name]
                 total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)
@@ -247,7 +216,7 @@ def wide_type(parameter: Tensor) -> torch.dtype:
 
 
 class Sums(dict[str, Tensor]):
-    """By parameter a view of ``vector``, which begins as zeros, or as ``new`` makes it.
+    """By parameter a view of ``vector``, which begins as zeros.
 
     >>> sums = Sums({"weight": torch.ones(2, 3), "bias": torch.ones(2)})
     >>> sums["bias"] += 1
@@ -255,109 +224,14 @@ class Sums(dict[str, Tensor]):
     tensor([0., 0., 0., 0., 0., 0., 1., 1.])
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], new: Callable[..., Tensor] = torch.zeros) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         values = list(parameters.values())
         kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
         size = sum([value.numel() for value in values])
-        self.vector = new(size, dtype=kind, device=values[0].device)
+        self.vector = torch.zeros(size, dtype=kind, device=values[0].device)
         super().__init__(zip(parameters, _views(self.vector, values), strict=True))
 
 
 def _views(vector: Tensor, values: list[Tensor]) -> list[Tensor]:
     """The vector in parts that have the shapes of ``values``, by one call however many they are."""
     return list(torch._C._nn.unflatten_dense_tensors(vector, values))
-
-
-# ---- from the sums of a batch to a step of the optimizer, with or without noise ----
-
-
-class Descent:
-    """The parameters of a model and their optimizers."""
-
-    def __init__(self, parameters: dict[str, nn.Parameter], optimizers: Sequence[Optimizer]) -> None:
-        self._parameters = parameters
-        self._optimizers = checked_optimizers(optimizers, parameters)
-        self._groups = _group_sizes(optimizers)
-
-    def forget(self) -> None:
-        """Drop the gradients of the last step, which would only take room beside those to come."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
-
-    def refuse_other_parameters(self) -> None:
-        """Raise if the optimizers were given other parameters since the run began."""
-        if _group_sizes(self._optimizers) != self._groups:
-            raise PlanViolation(
-                "The optimizer trains other parameters than when the run began; make a new run."
-            )
-
-    def step(self, sums: Sums, divisor: float) -> None:
-        """Divide the sums by the public divisor, and let the optimizers step with them as gradients."""
-        sums.vector /= divisor
-        for name, parameter in self._parameters.items():
-            total = sums[name]
-            same = total.dtype == parameter.dtype and total.device == parameter.device
-            parameter.grad = total if same else total.to(parameter.device, parameter.dtype)
-        for optimizer in self._optimizers:
-            optimizer.step()
-
-
-def as_optimizers(optimizer: object) -> tuple[Optimizer, ...]:
-    """One optimizer or several, as a tuple."""
-    given = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
-    for each in given:
-        if not isinstance(each, Optimizer):
-            remedy = "must be a torch.optim.Optimizer, or a list of them."
-            raise InvalidParameter("optimizer", type(each).__name__, remedy)
-    return given
-
-
-def _group_sizes(optimizers: Sequence[Optimizer]) -> list[int]:
-    return [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
-
-
-def add_plain_sums(sums: Sums, losses: Tensor, parameters: dict[str, nn.Parameter]) -> None:
-    """Add the gradients as they are, for training without privacy."""
-    found = torch.autograd.grad(
-        losses.sum(), list(parameters.values()), allow_unused=True, materialize_grads=True
-    )
-    for total, value in zip(sums.values(), found, strict=True):
-        total += value
-
-
-def checked_optimizers(
-    optimizers: Sequence[Optimizer], parameters: dict[str, nn.Parameter]
-) -> tuple[Optimizer, ...]:
-    """The optimizers, if together they train exactly these parameters, each once, one step at a time."""
-    for optimizer in optimizers:
-        closure = inspect.signature(optimizer.step).parameters.get("closure")
-        if closure is not None and closure.default is inspect.Parameter.empty:
-            remedy = "evaluates the loss several times in a step, and each time would cost privacy; use SGD or Adam."
-            raise InvalidParameter("optimizer", type(optimizer).__name__, remedy)
-    name = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
-    if not parameters:
-        raise InvalidParameter("model", "nothing to train", "must have parameters with requires_grad=True.")
-    given = [
-        id(value)
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for value in group["params"]
-        if value.requires_grad
-    ]
-    trained = set(given)
-    missing = [name for name, value in parameters.items() if id(value) not in trained]
-    if missing:
-        remedy = (
-            f"does not train {missing[0]!r}; give it to the optimizer, or call requires_grad_(False) on it."
-        )
-        raise InvalidParameter("optimizer", name, remedy)
-    if len(given) > len(trained):
-        remedy = "train one parameter twice in a step; give each parameter to one of them."
-        raise InvalidParameter("optimizer", name, remedy)
-    if trained - {id(value) for value in parameters.values()}:
-        remedy = (
-            "trains tensors that are no parameters of the model, so they would be neither clipped nor noised; "
-            "make them parameters of the model."
-        )
-        raise InvalidParameter("optimizer", name, remedy)
-    return tuple(optimizers)

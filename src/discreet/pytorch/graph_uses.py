@@ -381,38 +381,17 @@ class LinearGradients(Gradients):
         )
         return sums
 
-    def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
-        large = self._large()
-        if not large:
-            return super().weighted_sums(blocks, weights)
-        sums = Sums(self.parameters, torch.empty)
-        written = {
-            source.name
-            for place in large
-            for source in (self._layers[place].weight, self._layers[place].bias)
-            if source is not None
-        }
-        for name, total in sums.items():
-            if name not in written:
-                total.zero_()
-        self._add(sums, blocks, weights, beta=0)
-        return sums
-
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        self._add(sums, blocks, weights, beta=1)
-
-    def _add(self, sums: Sums, blocks: dict[str, int], weights: Tensor, beta: int) -> None:
-        """Add the weighted sums, or, where ``beta`` is 0, put those of large layers in place of what is there."""
         rows = add_sums_of_layers(self._table(blocks, sums), weights.numpy(), *_LIMITS)
         for place in self._large():
             layer, a, g = self._layers[place], self._inputs[place], self._grads[place]
             if layer.weight is not None:
                 left, right = (a, g) if layer.transposed else (g, a)
                 column = torch.from_numpy(rows[blocks[layer.weight.name]])
-                _add_products(sums[layer.weight.name], left, right, column, beta)
+                _add_products(sums[layer.weight.name], left, right, column)
             if layer.bias is not None:
                 column = torch.from_numpy(rows[blocks[layer.bias.name]])
-                sums[layer.bias.name].addmv_(g.mT, column, beta=beta)
+                sums[layer.bias.name].addmv_(g.mT, column)
 
 
 def _is_small(layer: LinearLayer, a: Tensor, g: Tensor) -> bool:
@@ -420,9 +399,9 @@ def _is_small(layer: LinearLayer, a: Tensor, g: Tensor) -> bool:
     return a.numel() * g.shape[1] <= SMALL and not layer.transposed
 
 
-def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor, beta: int) -> None:
+def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
     """Add the weighted sum of the products of rows."""
     if left.shape[1] < right.shape[1]:
-        total.addmm_((left * weights.unsqueeze(1)).mT, right, beta=beta)
+        total.addmm_((left * weights.unsqueeze(1)).mT, right)
     else:
-        total.addmm_(left.mT, right * weights.unsqueeze(1), beta=beta)
+        total.addmm_(left.mT, right * weights.unsqueeze(1))

@@ -133,10 +133,15 @@ def _add_cut(total: NDArray[np.int64], values: NDArray[Any], factor: float) -> N
         total[j] += np.int64(np.float64(values[j]) * factor)
 
 
-def arithmetic_of(plan: Plan, clip_norms: Iterable[float], dimension: int) -> Arithmetic:
-    """How all steps of a plan are computed, for its certificate."""
-    total = 0.0
+def grids_of(
+    arithmetic: Literal["float", "hardened"], plan: Plan, clip_norms: Iterable[float], dimension: int
+) -> tuple[list[float | None], Arithmetic]:
+    """The step in which the sums of each stage are counted, None in floating point; and what a certificate says."""
+    if arithmetic == "float":
+        return [None for _ in plan.stages], Arithmetic()
+    grids, total = [], 0.0
     for stage, clip_norm in zip(plan.stages, clip_norms, strict=True):
         grid = grid_of(stage.noise, clip_norm, dimension)
+        grids.append(grid)
         total += stage.steps * distance_to_continuous(stage.noise, clip_norm, grid, dimension)
-    return Arithmetic("hardened", math.nextafter(total * (1 + 1e-12), math.inf))
+    return [*grids], Arithmetic("hardened", math.nextafter(total * (1 + 1e-12), math.inf))

@@ -9,26 +9,21 @@ A batch is any nesting of tuples, lists and dicts of tensors that share their fi
 (tensor([1, 2]), 'a label')
 
 :func:`per_example_gradients` gives each example a batch of its own: slow, and right for every model whose examples do
-not depend on one another; the reference, and the way out for what has no rule. :func:`mapped_gradients` lets
-``torch.func`` do the same in one go.
+not depend on one another; the reference, and the way out for what has no rule.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
-from torch.nn.modules.loss import _Loss
-from torch.overrides import TorchFunctionMode
 
 from discreet.errors import CheckFailed, InvalidParameter
+from discreet.pytorch.refusals import WRITTEN
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
@@ -85,6 +80,11 @@ def select(batch: Any, index: slice | Tensor) -> Any:
     return rebuild(batch, lambda tensor: tensor[index])
 
 
+def move_like(batch: Any, parameter: Tensor) -> Any:
+    """The batch on the device of a parameter."""
+    return rebuild(batch, lambda tensor: tensor.to(parameter.device, non_blocking=True))
+
+
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
 
@@ -92,35 +92,6 @@ Losses = Callable[[Any, Any], Tensor]
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that training changes, by name; a shared one counts once, under its first name."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
-
-
-def insist_function(losses: Losses) -> Losses:
-    """``losses`` as given, refused unless it can be called with a model and a batch; it is not called here."""
-    if callable(losses) and not isinstance(losses, _Loss) and _takes_two(losses):
-        return losses
-    named = getattr(losses, "__name__", type(losses).__name__)
-    needed = (
-        "must be a function of the model and a batch, such as lambda model, batch: criterion(model(batch[0]), "
-        'batch[1]) with reduction="none".'
-    )
-    raise InvalidParameter("losses", named, needed)
-
-
-def _takes_two(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # what is compiled may hide its parameters
-        return True
-    return True
-
-
-WRITTEN = (
-    "The model or the losses write to the batch in place, as x -= 1 or x[mask] = 0 do, so that a second pass over "
-    "the same examples would see other numbers. Make a new tensor: x = x - 1, x = x.masked_fill(mask, 0), or begin "
-    "with x = x.clone()."
-)
 
 
 def write_counts(batch: Any) -> list[int]:
@@ -165,16 +136,28 @@ def gradients_alone(
     """The gradient of one example's loss.
 
     Guarantee: it depends on nothing but that example and the model, down to the last bit, as far as the same call on
-    the same numbers gives the same. The example is copied, since its place in a batch may decide how it is read.
+    the same numbers gives the same.
     """
-    alone = rebuild(
-        batch, lambda tensor: tensor[index : index + 1].clone(memory_format=torch.contiguous_format)
+    return loss_and_gradients(model, losses, select_alone(batch, index), parameters)[1]
+
+
+def select_alone(batch: Any, place: int) -> Any:
+    """A batch of one example, in memory of its own: its place in a batch may decide how it is read."""
+    return rebuild(
+        batch, lambda tensor: tensor[place : place + 1].clone(memory_format=torch.contiguous_format)
     )
+
+
+def loss_and_gradients(
+    model: nn.Module, losses: Losses, alone: Any, parameters: list[nn.Parameter]
+) -> tuple[Tensor, list[Tensor]]:
+    """The loss of a batch of one example, and its gradients by plain autograd."""
     with torch.enable_grad():
         loss = checked_losses(losses, model, alone, 1).sum()
-    if not loss.requires_grad:
-        return [torch.zeros_like(value, requires_grad=False) for value in parameters]
-    return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+    if not (loss.requires_grad and parameters):
+        return loss.detach(), [torch.zeros_like(value, requires_grad=False) for value in parameters]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return loss.detach(), list(found)
 
 
 @contextmanager
@@ -186,64 +169,6 @@ def silent_gradients() -> Iterator[None]:
     """
     with torch.autograd.set_detect_anomaly(False):
         yield
-
-
-def mapped_gradients(
-    model: nn.Module, losses: Losses, batch: Any, names: Iterable[str] | None = None
-) -> dict[str, Tensor]:
-    """The same by ``torch.func.vmap``; raises whatever it raises on a model that it cannot map."""
-    parameters = trainable(model)
-    chosen = {name: parameters[name] for name in (parameters if names is None else names)}
-
-    def loss(values: dict[str, Tensor], *leaves: Tensor) -> Tensor:
-        example = iter(leaves)
-        single = rebuild(batch, lambda _: next(example).unsqueeze(0))
-        with exchange_parameters(model, {id(chosen[name]): value for name, value in values.items()}):
-            return torch.sum(losses(model, single))
-
-    leaves = tuple(tensors_of(batch))
-    mapped = vmap(grad(loss), in_dims=(None, *(0 for _ in leaves)), randomness="different")
-    with warnings.catch_warnings(), _Untouched(chosen.values()):
-        warnings.filterwarnings("ignore", message="There is a performance drop")
-        return dict(mapped({name: value.detach() for name, value in chosen.items()}, *leaves))
-
-
-@contextmanager
-def exchange_parameters(model: nn.Module, values: dict[int, Tensor]) -> Iterator[None]:
-    """Other tensors in all places of parameters, named by their identity, for the time being.
-
-    ``torch.func.functional_call`` does not put all of them back where one module has two names.
-    """
-    places = [
-        (module._parameters, name, value)
-        for module in modules_of(model)
-        for name, value in module._parameters.items()
-        if id(value) in values
-    ]
-    try:
-        for own, name, value in places:
-            own[name] = values[id(value)]  # type: ignore[assignment]
-        yield
-    finally:
-        for own, name, value in places:
-            own[name] = value
-
-
-class _Untouched(TorchFunctionMode):
-    """Raises where a parameter is used that the model does not hold by name: its gradient would seem to be zero."""
-
-    def __init__(self, parameters: Iterable[Tensor]) -> None:
-        super().__init__()
-        self._known = {id(value) for value in parameters}
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        used = (*args, *(kwargs or {}).values())
-        nested = (value for group in used if isinstance(group, (tuple, list)) for value in group)
-        if any(id(value) in self._known for value in (*used, *nested)):
-            raise RuntimeError("A parameter is used that was not reached through the model.")
-        return func(*args, **(kwargs or {}))
 
 
 def modules_of(model: nn.Module) -> list[nn.Module]:

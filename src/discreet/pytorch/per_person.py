@@ -34,6 +34,7 @@ from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Reader, reader
 from discreet.pytorch.per_example import Losses, checked_losses, rebuild
+from discreet.pytorch.refusals import PLAN_FOR_PEOPLE, PLAN_FOR_RECORDS
 
 ROWS = 8
 
@@ -135,15 +136,9 @@ def reader_for(plan: Plan, dataset: Any, collate: Any) -> Reader:
     """The reader of a data set, if its examples are what the plan protects."""
     people = isinstance(dataset, PerPerson)
     if people and plan.unit != "person":
-        raise PlanViolation(
-            "The data set is one of people, and the plan protects records. Plan for people: records= their number, "
-            "and Budget(epsilon, delta, unit='person')."
-        )
+        raise PlanViolation(PLAN_FOR_RECORDS)
     if not people and plan.unit == "person":
-        raise PlanViolation(
-            "The plan protects people, and the data set does not say whose a row is: "
-            "run.batches(PerPerson(dataset, ids, rows=8))."
-        )
+        raise PlanViolation(PLAN_FOR_PEOPLE)
     if not people:
         return reader(dataset, collate)
     if collate is not None:

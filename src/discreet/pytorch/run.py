@@ -12,83 +12,25 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.optim import Optimizer
-
-from discreet.certificate import Arithmetic, Certificate
-from discreet.core.clipping import AdaptiveClip, ClipRule
-from discreet.core.noise import BoundedSum
-from discreet.errors import CheckFailed, PlanViolation
-from discreet.ledger import Till
-from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.plan.plan import Plan
+from discreet.core.clipping import AdaptiveClip
+from discreet.errors import PlanViolation
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns, refuse_many_rows, take_apart
+from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
-from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
-from discreet.pytorch.checks.generators import unknown_draws
-from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
-from discreet.pytorch.checks.watch import Watch
-from discreet.pytorch.checks.withheld import withhold
-from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
-from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
-from discreet.pytorch.distributed import Processes, stream_of
-from discreet.pytorch.gradients import Descent, Sums, as_optimizers
-from discreet.pytorch.grid_sums import PADDED, arithmetic_of, checked_arithmetic, grid_of, steps_of_batch
-from discreet.pytorch.per_example import (
-    Losses,
-    insist_function,
-    number_of_examples,
-    rebuild,
-    silent_gradients,
-    trainable,
-)
-from discreet.pytorch.per_person import losses_for, reader_for
+from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.private_steps import Clipping, PrivateSteps
 from discreet.pytorch.progress import show_progress
-from discreet.pytorch.schedule import Schedule, StageSpan, checked_plan
-from discreet.pytorch.stage_clipping import (
-    NormRecordingClip,
-    clipping_of_stages,
-    follow_norms,
-    resumed_clipping,
-    rule_of_step,
-)
-from discreet.pytorch.step_charger import StepCharger, noises_of
-from discreet.trusted.permits import NoisePermit
+from discreet.pytorch.refusals import LEDGER_IN_MEMORY
 
-if TYPE_CHECKING:
-    from discreet.pytorch.sharded import Shards
-
-READING = "the data set or collate"
-END = object()
-
-Clipping = ClipRule | AdaptiveClip
-
-NOT_COVERED = (
-    "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
-    "what the model, the losses or hooks remember, keep or print of the records",
-    "anything else done to the model with the records, also after the run: edits of weights, statistics of batches",
-)
-ROUNDED = (
-    "the rounding of gradients and their sums, by which one record may move what the others add: usually about 1e-7 "
-    "clip norms for each example of a batch in float32"
-)
-"""Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
+__all__ = ["Clipping", "PrivateRun"]
 
 
-class PrivateRun:
+class PrivateRun(PrivateSteps):
     """One plan, carried out on one model.
 
     ``optimizer`` is one, or several that share the parameters among them. ``clipping`` is the rule by which gradients
@@ -109,57 +51,6 @@ class PrivateRun:
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
-        losses: Losses,
-        *,
-        clipping: Clipping | Mapping[str, Clipping] | None = None,
-        physical_batch_size: int | None = None,
-        ledger: AnyLedger = None,
-        ledger_key: KeyFile = None,
-        data: str | None = None,
-        arithmetic: Literal["float", "hardened"] = "float",
-        progress: bool = False,
-        unsafe_seed: int | None = None,
-    ) -> None:
-        self.plan = checked_plan(plan)
-        self._schedule = Schedule(plan)
-        self._model = model = bare(model)
-        self._optimizers, self._data = as_optimizers(optimizer), data
-        self._clipping = clipping_of_stages(clipping, plan.stages)
-        self._processes = Processes.current()
-        alone = self._processes.size == 1 and not is_fully_sharded(model)
-        self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
-        refuse_bands(plan.stages, self._clipping, arithmetic)
-        self._correlated = [CorrelatedNoise(stage.bands) for stage in plan.stages]
-        self._stream = stream_of(unsafe_seed, self._processes)
-        rule = rule_of_step(self._clipping[0])
-        losses = losses_for(plan, insist_function(losses))
-        shards = self._shards_of(model)
-        with nullcontext() if shards is None else shards.whole():
-            self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
-        self._sharded = None if shards is None else shards.sum_of(self._sum)
-        self._parameters = trainable(model)
-        self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
-        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
-        self._descent = Descent(self._parameters, self._optimizers)
-        self._noises = noises_of(plan, self._clipping, self._grids(), self._processes.size)
-        self._trusted = self._stream.trusted
-        self._progress = progress and self._processes.first
-        self._processes.refuse_difference(self._settings())
-        first = self._processes.first
-        self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
-        refuse_bands_in(self._till, plan)
-        self._charger: StepCharger | None = None
-        self._turns = Turns()
-        self._stepping, self._ended = threading.Lock(), ""
-        self._processes.start_alike(model)
-
-    # ---- training ----
-
     @property
     def steps_taken(self) -> int:
         """How many of the plan's steps are used up, those lost in a crash included."""
@@ -171,18 +62,8 @@ class PrivateRun:
     @property
     def stage(self) -> Stage:
         """The stage of the step that is next; after the last one, the last stage."""
-        return self._span.stage
+        return self._schedule.span(self._taken + 1).stage
 
-    @property
-    def _span(self) -> StageSpan:
-        return self._schedule.span(self._taken + 1)
-
-    @property
-    def _taken(self) -> int:
-        """The steps that this run has paid for or resumed after."""
-        return 0 if self._charger is None else self._charger.taken
-
-    @withhold(READING)
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
         """The batches of all steps that are left, stage after stage, drawn as the plan says. Some may be empty.
 
@@ -193,32 +74,8 @@ class PrivateRun:
         processes, each passes the same data set and gets batches of its own part.
         """
         dataset, collate, workers = take_apart(dataset, collate, workers)
-        records, start = reader_for(self.plan, dataset, collate), self._taken
-        self._turns.refuse_again(dataset, start, self.plan.steps)
-        refuse_many_rows(records.rows, self.plan.records)
-        spans = self._schedule.spans[self._span.index :]
-        if self._processes.size > 1:
-            if any(span.stage.sampling == "fixed-size" for span in spans):
-                raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
-            self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
-            self._processes.refuse_other_rows(records)
-            if self._sharded is not None:
-                self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
-            records = records.part(self._processes.rows(records.rows))
-        drawn = chain(
-            *(
-                span.stage.batches(self._stream, rows=records.rows, start=max(start - span.before, 0))
-                for span in spans
-            )
-        )
-        self._watch.reads(records)
-        self._turns = Turns(dataset, start)
-        for noise in self._correlated:  # whose records draw new turns
-            noise.forget()
-        with self._draws():
-            read = records.each(drawn, workers, self._draws_of())
-        numbered = map(self._turns.batch_of, enumerate(self._each(read), start + 1))
-        return show_progress(numbered, self.plan, start) if self._progress else numbered
+        batches = self._draw(dataset, collate, workers)
+        return show_progress(batches, self.plan, self._taken) if self._progress else batches
 
     def epochs(
         self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
@@ -227,91 +84,20 @@ class PrivateRun:
 
         There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
         """
-        batches, turns, start = (
-            self.batches(dataset, collate=collate, workers=workers),
-            self._turns,
-            self._taken,
-        )
-        return (turns.until(batches, end) for end in self._schedule.epoch_ends() if end > start)
+        batches, start = self.batches(dataset, collate=collate, workers=workers), self._taken
+        drawn = start
 
-    @withhold("the model, the losses or the optimizer")
-    @silent_gradients()
-    def step(self, batch: Batch) -> None:
-        """One step of the plan: clip, sum, pay, add noise, divide, and let the optimizer step.
+        def until(end: int) -> Iterator[Batch]:
+            """Yield the next batches, up to the one of step ``end``; a loop that was left goes on where it was."""
+            nonlocal drawn
+            while drawn < end:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                drawn = batch.step
+                yield batch
 
-        Afterwards ``parameter.grad`` holds the private gradient.
-
-        Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
-        was charged. A batch of other origin and a step beyond the plan are refused; so is a batch in which an example
-        that was looked at is not the same alone, before the ledger is charged. That ends the run for good: another
-        try would look at other examples.
-        """
-        if not self._stepping.acquire(blocking=False):
-            raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
-        try:
-            self._refuse_if_ended()
-            self._step(batch)
-        finally:
-            self._stepping.release()
-
-    def _step(self, batch: Batch) -> None:
-        refuse_coarse_products()  # before paying, and whatever the batch
-        drawn = self._turns.drawn_for(batch, self._taken + 1)
-        examples = drawn.batch
-        count = 0 if examples is None else number_of_examples(examples)
-        if count:
-            examples = self._on_device(examples)
-        if self._sharded is None:
-            self._watch.before_step(examples, count)
-            with self._ending():
-                self._spot_check.before_step(examples, count)
-        else:
-            self._sharded.before_step(examples, count, self._watch, self._spot_check)
-        charger, span = self._charging(), self._schedule.span(self._taken + 1)
-        charger.refuse_past_the_end()
-        clipping = self._clipping[span.index]
-        rule = self._sum.rule = rule_of_step(clipping)
-        self._watch.before_forward()
-        self._descent.forget()
-        with self._draws(), self._ending():
-            sums, in_steps, norms = self._compared_sums(examples, count, span, drawn)
-        self._descent.refuse_other_parameters()
-        permit = charger.pay(rule.clip_norm)
-        self._add_noise(permit, sums, in_steps, span)
-        self._descent.step(sums, span.divisor)
-        self._watch.after_step()
-        if isinstance(clipping, AdaptiveClip):
-            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit)
-
-    @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Remember a refusal of the real batch, which ends the run."""
-        try:
-            yield
-        except CheckFailed as refusal:
-            self._ended = str(refusal)
-            raise
-
-    def _refuse_if_ended(self) -> None:
-        if self._ended:
-            raise CheckFailed(f"This run has ended. {self._ended}")
-
-    def _draws(self) -> AbstractContextManager[None]:
-        """What models and collations draw is unknown, unless noise is seeded, too."""
-        return self._draws_of()()
-
-    def _draws_of(self) -> Draws:
-        return unknown_draws if self._stream.trusted else nullcontext
-
-    def _each(self, read: Iterator[Any]) -> Iterator[Any]:
-        following = withhold(READING)(partial(next, read, END))
-        while True:
-            with self._draws():
-                batch = following()
-            if batch is END:
-                return
-            yield batch
-            del batch  # or a traceback through this frame would hold it
+        return (until(end) for end in self._schedule.epoch_ends() if end > start)
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -320,53 +106,19 @@ class PrivateRun:
         """
         self._watch.edited()
 
-    def certificate(self) -> Certificate:
-        """What this run has released so far, and what it cost at most; none of a run whose examples mix."""
-        self._refuse_if_ended()
-        self._charging().commit()
-
-        def write() -> str:
-            assert self._till is not None
-            return Certificate.of(
-                self._till.ledger,
-                self.plan,
-                arithmetic=self._certified_arithmetic(),
-                trusted=self._trusted,
-                not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
-                checks=(DESCRIPTION, STEADY_DESCRIPTION),
-            ).to_json()
-
-        return Certificate.from_json(self._processes.text_of_first(write))
-
-    def _certified_arithmetic(self) -> Arithmetic:
-        if self._arithmetic == "float":
-            return Arithmetic()
-        clip_norms = [rule.clip_norm for rule in self._clipping]
-        dimension = sum(value.numel() for value in self._parameters.values())
-        return arithmetic_of(self.plan, clip_norms, dimension)
-
-    def _grids(self) -> list[float | None]:
-        """Return the step in which the sums of each stage are counted; None in floating point."""
-        if self._arithmetic == "float":
-            return [None] * len(self.plan.stages)
-        dimension = sum(value.numel() for value in self._parameters.values())
-        return [
-            grid_of(stage.noise, rule.clip_norm, dimension)
-            for stage, rule in zip(self.plan.stages, self._clipping, strict=True)
-        ]
-
-    # ---- stopping and going on ----
-
     def save(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Write a checkpoint: weights, optimizer, scheduler, plan, and the head of the ledger.
 
-        It holds no pickle and no randomness.
+        It holds no pickle and no randomness. Call it before the first step as well: a run that ends before its first
+        checkpoint cannot be resumed, and its unspent steps are lost.
         """
+        if self._in_memory:
+            raise PlanViolation(LEDGER_IN_MEMORY)
         self._charging().commit()
         self._let_go()
         state = None
         if self._till is not None:
-            clipping = self._clipping[self._span.index]
+            clipping = self._clipping[self._schedule.span(self._taken + 1).index]
             state = checkpoint.Checkpoint(
                 self.plan.digest(),
                 self.steps_taken,
@@ -391,121 +143,5 @@ class PrivateRun:
         self._let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
         found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes, self._accept)
-        self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
-        self._charger = self._charging(resumed=True)
+        self._charging()
         checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
-
-    def _accept(self, found: checkpoint.Checkpoint) -> None:
-        """Take over the clipping of a checkpoint, or raise if it is not one of this run; nothing is loaded before."""
-        index = self._schedule.span(found.step + 1).index
-        clipping = resumed_clipping(self._clipping[index], found.adaptive)
-        if found.arithmetic != self._arithmetic:
-            raise PlanViolation(
-                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
-                "resume with the same."
-            )
-
-        def compare() -> int:
-            assert self._till is not None  # of the first process
-            self._till.insist_on(found.anchor)
-            return 0
-
-        self._processes.let_first_decide(compare)
-        self._clipping[index] = clipping
-
-    # ---- the parts of a step ----
-
-    def _charging(self, *, resumed: bool = False) -> StepCharger:
-        if self._charger is None:
-            distance = self._certified_arithmetic().distance
-            known = (self._till, self.plan, self._processes, self._noises, self._stream, distance)
-            self._charger = StepCharger(*known, resumed=resumed)
-        return self._charger
-
-    def _settings(self) -> dict[str, str]:
-        """What all processes must have in common, by the name used in a refusal."""
-        shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in self._parameters.items()]
-        return {
-            "their plan": self.plan.digest(),
-            "their clipping": repr(self._clipping),
-            "the name of the data set": repr(self._data),
-            "their arithmetic": self._arithmetic,
-            "the parameters of the model": repr(shapes),
-            "whether they have an unsafe_seed": str(self._trusted),
-        }
-
-    def _on_device(self, examples: Any) -> Any:
-        device = next(iter(self._parameters.values())).device
-        return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
-
-    def _compared_sums(
-        self, examples: Any, count: int, span: StageSpan, drawn: Drawn
-    ) -> tuple[Sums, Tensor | None, NDArray[np.float64]]:
-        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone.
-
-        The third result are the norms of the examples, where the rule records them: those of the sum, and none that
-        were computed to compare it.
-        """
-        problem: Exception | None = None
-        alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
-        compares = bool(count) and self._sharded is None and not alone_anyway
-        if compares:
-            self._spot_check.before_sum(drawn, count)
-        sums, in_steps = self._sum_up(examples, count, span)
-        rule = self._sum.rule
-        norms = rule.norms() if isinstance(rule, NormRecordingClip) else np.empty(0)
-        if self._sharded is None and len(norms) > count:
-            raise PlanViolation("A norm was recorded more than once. Nothing of this step was released.")
-        try:
-            if compares:
-                self._spot_check.after_sum(examples, drawn)
-            self._watch.after_forward()
-        except Exception as found:
-            problem = found
-            if self._processes.size == 1:
-                raise
-        if self._processes.size > 1 and self._processes.most([problem is not None])[0]:
-            raise problem or PlanViolation(
-                "Another process refused the step, so nothing is released; it says why."
-            )
-        return sums, in_steps, norms
-
-    def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
-        """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""
-        if self._sharded is not None:
-            return self._sharded(examples, count), None
-        if self._arithmetic == "hardened":
-            grid = self._noises[span.index].grid
-            assert grid is not None  # of a hardened run
-            return Sums(self._parameters), steps_of_batch(self._sum, examples if count else None, grid)
-        return self._sum(examples) if count else Sums(self._parameters), None
-
-    def _let_go(self) -> None:
-        """Let a sharded model be in shards, whatever was computed with it meanwhile."""
-        if self._sharded is not None:
-            self._sharded.let_go()
-
-    def _shards_of(self, model: nn.Module) -> Shards | None:
-        if not is_fully_sharded(model):
-            return None
-        from discreet.pytorch.sharded import Shards  # which takes long to import
-
-        return Shards(model, self._processes)
-
-    def _add_noise(self, permit: NoisePermit, sums: Sums, in_steps: Tensor | None, span: StageSpan) -> None:
-        """Add the noise of the permit, in each process to the part of the sum that it finishes."""
-        clip_norm = self._sum.rule.clip_norm
-
-        def finish(total: Tensor) -> None:
-            if span.stage.bands > 1:
-                self._correlated[span.index].add_to(total, self._taken, clip_norm, permit)
-            else:
-                permit.release(BoundedSum(total, clip_norm), out=total)
-
-        if in_steps is not None:
-            grid = self._noises[span.index].grid
-            permit.release(BoundedSum(in_steps, clip_norm, grid=grid), out=sums.vector)
-        elif self._sharded is not None:
-            finish(sums.vector)
-        else:
-            self._processes.add_up_in_parts(sums.vector, finish)

@@ -1,4 +1,4 @@
-"""The stages of a plan in their order, and the charges that their steps need.
+"""The stages of a plan in their order, and the charges of their steps to a ledger.
 
 Steps are numbered from 1 through the whole plan. A ledger counts charges: as many as steps, or one per epoch for
 random allocation and one per window for correlated noise. Each stage has an event of its own, and the ledger grants
@@ -7,11 +7,20 @@ no more of it than the plan holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
-from discreet.errors import InvalidParameter
+from discreet.core.clipping import AdaptiveClip
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import Indices
+from discreet.errors import InvalidParameter, PlanViolation
+from discreet.ledger import Till
+from discreet.ledger.journal import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
+from discreet.pytorch.distributed import Processes
+from discreet.pytorch.refusals import IN_A_WINDOW, RUN_HAS_BEGUN
+from discreet.trusted.permits import Charger, NoisePermit, StepNoise
 
 
 def checked_plan(plan: object) -> Plan:
@@ -52,6 +61,17 @@ class Schedule:
         step = max(step, 1)
         return next(span for span in reversed(self.spans) if span.before < step)
 
+    def batches(self, stream: RandomStream, rows: int, start: int) -> Iterator[Indices]:
+        """Draw the batches of all steps after ``start``, stage after stage."""
+        spans = self.spans[self.span(start + 1).index :]
+        first = max(start - spans[0].before, 0)
+        if first % spans[0].steps_per_charge:
+            raise PlanViolation(IN_A_WINDOW.format(step=start, window=spans[0].steps_per_charge))
+        return chain(
+            spans[0].stage.batches(stream, rows=rows, start=first),
+            *(span.stage.batches(stream, rows=rows) for span in spans[1:]),
+        )
+
     def epoch_ends(self) -> Iterator[int]:
         """Yield the number of the last step of each epoch; each stage has equally long epochs of its own."""
         for span in self.spans:
@@ -70,3 +90,80 @@ class Schedule:
             used = min(charges, span.charges)
             charges, paid = charges - used, paid + used * span.steps_per_charge
         return paid
+
+
+def noises_of(
+    plan: Plan, clipping: Sequence[object], grids: Sequence[float | None], processes: int = 1
+) -> list[StepNoise]:
+    """Return what each stage of a plan is charged and what noise its steps draw, both from the stage itself."""
+    return [
+        StepNoise.of_stage(
+            stage, rule if isinstance(rule, AdaptiveClip) else None, grid=grid, processes=processes
+        )
+        for stage, rule, grid in zip(plan.stages, clipping, grids, strict=True)
+    ]
+
+
+class StepCharger:
+    """The steps of one plan as charged to a ledger. ``taken`` is the number of the last one that was charged.
+
+    Guarantee: when :meth:`pay` returns, the step is in the ledger; past the plan's last step it refuses.
+    """
+
+    def __init__(
+        self,
+        till: Till | None,
+        plan: Plan,
+        processes: Processes,
+        noises: Sequence[StepNoise],
+        stream: RandomStream,
+        distance: float = 0.0,
+        *,
+        resumed: bool = False,
+    ) -> None:
+        self._schedule, self._planned, self._noises = Schedule(plan), plan.steps, noises
+        self._run: Run | None = None
+        self._distance = distance
+        processes.let_first_decide(lambda: self._open(till, resumed))
+        agree = processes.let_first_decide if processes.size > 1 else None
+        self._charger = Charger(self._run, stream, agree)
+        self.taken = self._schedule.steps(self._charger.before)
+
+    def refuse_past_the_end(self) -> None:
+        """Raise if the plan holds no further step."""
+        if self.taken >= self._planned:
+            raise PlanViolation(
+                f"The plan has {self._planned} steps, and all of them are taken. More need a plan of their own."
+            )
+
+    def pay(self, clip_norm: float) -> NoisePermit:
+        """Charge the next step, whose sum is of this clip norm, and return the permit for its noise."""
+        self.refuse_past_the_end()
+        span = self._schedule.span(self.taken + 1)
+        permit = self._charger.next_step(self._noises[span.index], clip_norm, self._lease(span))
+        self.taken += 1
+        return permit
+
+    def commit(self) -> None:
+        """Record in the ledger which steps have happened."""
+        charges = self._schedule.charges(self.taken)
+        if self._run is not None and charges > self._charger.before:
+            self._run.commit(charges)
+
+    def _open(self, till: Till | None, resumed: bool) -> int:
+        assert till is not None  # the first process has one
+        name = self._schedule.name
+        if name in till.ledger.runs() and not resumed:
+            raise PlanViolation(f"The run {name!r} {RUN_HAS_BEGUN}")
+        self._run = till.run(name, distance=self._distance)
+        return 0
+
+    def _lease(self, span: StageSpan) -> int:
+        """Return how many charges to reserve at once.
+
+        A lease ends with its stage, so charges follow the order of the plan. Lease sizes double after each start, so
+        a run that is killed repeatedly never loses more steps than it completed.
+        """
+        left = span.charges - (self.taken - span.before) // span.steps_per_charge
+        since_start = self._schedule.charges(self.taken) - self._charger.before
+        return max(1, min(span.charges // LEASES, left, since_start))

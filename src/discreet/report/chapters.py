@@ -14,6 +14,8 @@ from discreet.charts import Series, line_chart
 from discreet.guarantee import protected_unit, upper_text
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.model_sections import curves, effects, how_good
+from discreet.report.nist import nist
+from discreet.report.risks import risks
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
@@ -187,6 +189,7 @@ def details(report: Report) -> Section:
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
     promise,
     unit,
+    risks,
     attacker,
     what_happened,
     effects,
@@ -196,6 +199,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
     table_notes,
     audit,
     not_covered,
+    nist,
     signing,
     verifying,
     details,

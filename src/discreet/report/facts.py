@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discreet.accounting.curve import account
-from discreet.accounting.power import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
@@ -20,6 +19,7 @@ from discreet.guarantee import Budget, Guarantee, lower_text, protected_unit, up
 from discreet.ledger.filters import FixedPlan
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
+from discreet.report.risks import CertifiedPower
 from discreet.report.stages import Stage, stages_of
 
 _POINTS = 24  # of epsilon over training
@@ -256,17 +256,6 @@ def _epsilon(event: Event, plan: Plan) -> float | None:
 
 
 def _roc(certificate: Certificate) -> Points:
-    """The best attack's hit rate for each false-alarm rate.
-
-    Noise that is within a distance t of the accounted one in total variation moves both rates by t at most.
-    """
-    curve, moved = certificate.plan.rule.curve(), certificate.arithmetic.distance
-    guarantee = certificate.guarantee
-
-    def hits(alarms: float) -> float:
-        alarms = min(1.0, alarms + moved)
-        if curve is None:
-            return power_bound(guarantee.epsilon.upper, guarantee.delta, alarms)
-        return curve.power(alarms)
-
-    return tuple((alarms, min(1.0, hits(alarms) + moved)) for alarms in _FALSE_ALARMS)
+    """The best attack's hit rate for each false-alarm rate."""
+    power = CertifiedPower(certificate)
+    return tuple((alarms, power(alarms)) for alarms in _FALSE_ALARMS)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from os import PathLike
 
 from discreet.certificate import Certificate, Verification
-from discreet.certificate.certificate import current_versions
+from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature
+from discreet.certificate.verdict_views import Finding
 from discreet.certificate.verification import (
     CLAIMED,
     COMPUTED,
     RECORDED,
     SIGNED,
-    Finding,
     entries_of,
     issued_in,
     verify_certificate,
@@ -31,6 +31,7 @@ from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
 from discreet.files import parse_json, read_text
 from discreet.report.cover import Cover
 from discreet.report.report import CLOSE, END, FORMAT, OPEN, OPEN_SIGNATURES, Report, page_digest
+from discreet.report.risks import risk_from_dict
 
 SAME = "what the page says of the guarantee follows from its certificate, letter by letter"
 OTHER = (
@@ -41,6 +42,7 @@ _PARTS = {
     "model": "the model: effects and curves",
     "notes": "the notes on the table",
     "observers": "the observers: who can learn what",
+    "risks": "the chances of attackers without the results; the bounds with them follow from these",
     "audit": "the audit",
 }
 """What a page may show beside the certificate and the owner's words."""
@@ -155,4 +157,5 @@ def _read_carried(page: str) -> tuple[Report, dict[str, str]]:
     versions = data.pop("versions")
     certificate = Certificate.from_json(json.dumps(data.pop("certificate")))
     cover, notes = Cover(**data.pop("cover")), tuple(map(str, data.pop("notes")))
-    return Report(certificate, cover=cover, notes=notes, **data), versions
+    risks = tuple(map(risk_from_dict, data.pop("risks", ())))
+    return Report(certificate, cover=cover, notes=notes, risks=risks, **data), versions

@@ -14,8 +14,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
+from discreet.accounting.attack_risks import Risk, RiskBound
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import current_versions
+from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature, SigningKey, sign
 from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import InvalidParameter
@@ -25,6 +26,8 @@ from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS
 from discreet.report.cover import Cover
 from discreet.report.facts import Facts, unit_column
+from discreet.report.nist import checklist
+from discreet.report.risks import assess_all, risk_to_dict
 
 FORMAT = "discreet report 2"
 OPEN, CLOSE = '<script type="application/json" id="discreet-report">', "</script>"
@@ -42,6 +45,7 @@ class Report:
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
     ``notes`` are what a fit's diagnosis said of its table, from released numbers. ``cover`` is what the owner says,
     and ``model`` what ``model.json`` says of the model. ``evaluation`` is ``Evaluation.to_dict()``: how good it is.
+    ``risks`` are attacks that the owner wants bounded, such as ``Reconstruction(1 / 3650, what="a date of birth")``.
 
     A certificate vouches for none of these. ``signed`` signs the page as a whole, and ``ledger.issue("report",
     report.digest())`` has a ledger vouch for it; without either, ``discreet verify`` calls them claimed.
@@ -55,6 +59,7 @@ class Report:
     cover: Cover = field(default_factory=Cover)
     model: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
+    risks: tuple[Risk, ...] = ()
     signatures: tuple[Signature, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,11 +69,20 @@ class Report:
             raise InvalidParameter("title", self.title, "must be a text of at most 200 letters.")
         if not isinstance(self.cover, Cover):
             raise InvalidParameter("cover", type(self.cover), "must be a Cover, such as Cover(owner='...').")
+        if not (isinstance(self.risks, tuple) and all(isinstance(risk, Risk) for risk in self.risks)):
+            raise InvalidParameter(
+                "risks", type(self.risks), "must be a tuple of risks, such as Membership(0.01)."
+            )
 
     @cached_property
     def facts(self) -> Facts:
         """All that the report says, computed anew."""
         return Facts.of(self.certificate)
+
+    @cached_property
+    def risk_bounds(self) -> tuple[RiskBound, ...]:
+        """The success of each attack at most: of the owner's ``risks``, or of usual ones."""
+        return assess_all(self.certificate, self.risks)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -109,7 +123,12 @@ class Report:
 
     def to_json(self) -> str:
         """The same facts for programs."""
-        facts = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
+        facts: dict[str, Any] = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
+        facts["risks"] = [
+            risk_to_dict(bound.risk) | {"success_at_most": bound.success.upper, "sentence": str(bound)}
+            for bound in self.risk_bounds
+        ]
+        facts["nist_sp_800_226"] = [asdict(line) for line in checklist(self)]
         return json.dumps({"format": FORMAT, **self._inputs(), "facts": facts}, indent=2)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -130,13 +149,14 @@ class Report:
 
     def _inputs(self) -> dict[str, Any]:
         """Everything but the certificate that the report was given."""
-        given = {
+        given: dict[str, Any] = {
             "audit": self.audit,
             "observers": self.observers,
             "notes": list(self.notes),
             "model": self.model,
         }
         given |= {} if self.evaluation is None else {"evaluation": self.evaluation}
+        given |= {"risks": [risk_to_dict(risk) for risk in self.risks]} if self.risks else {}
         return {"title": self.title, "cover": asdict(self.cover), **given}
 
     def _json_for_programs(self) -> str:

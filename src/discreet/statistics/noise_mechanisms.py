@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.accounting.gaussian import classic_gaussian_noise
+from discreet.accounting.noise_formulas import classic_gaussian_noise
 from discreet.core.mechanisms import DELTA_REMEDY, Release, certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import checked_stream
 from discreet.core.randomness import RandomStream

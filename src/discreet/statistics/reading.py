@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from discreet.core.columns import floats_of
+from discreet.core.columns import floats_of, list_table
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Neighbours
 from discreet.linear.declarations import declared_width
-from discreet.linear.inputs import cells_of, codes, number_table, numbers
+from discreet.linear.inputs import cells_of, codes, is_list, list_width, number_table, numbers
 from discreet.statistics.mean.known import Interval
 from discreet.trusted.rows import PrivateRows
 
@@ -62,21 +62,24 @@ def bounded_table(x: Any, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Array, A
     return table, lower, upper
 
 
-def vector_rows(x: ArrayLike, neighbours: Neighbours) -> tuple[PrivateRows, bool]:
-    """Return private rows of a vector for each record, and whether it is a single number."""
-    masked = isinstance(x, np.ma.MaskedArray)
-    array = x if isinstance(x, np.ndarray) and not masked else _floats(cells_of(x))
+def vector_rows(x: Any, neighbours: Neighbours) -> tuple[PrivateRows, bool]:
+    """Return private rows of a vector for each record, and whether it is a single number.
+
+    Items of a list are numbers, or vectors of :func:`~discreet.linear.inputs.list_width`; others are missing.
+    """
+    array: NDArray[Any]
+    if is_list(x):
+        table = floats_of(list_table(x, list_width(x, "x") or 1))
+        array = table[:, 0] if table.shape[1] == 1 else table
+    else:
+        array = x if isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray) else cells_of(x)
+        array = floats_of(array) if array.dtype.kind == "O" and array is not x else array
     if array.dtype.kind not in "fiub":
         raise InvalidParameter("x.dtype", str(array.dtype), "must be real numbers, for instance float64.")
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         requirement = "must be (records,) for numbers or (records, coordinates) for vectors."
         raise InvalidParameter("x.ndim" if array.ndim else "x", array.ndim, requirement)
     return PrivateRows(array[:, None] if array.ndim == 1 else array, neighbours), array.ndim == 1
-
-
-def _floats(cells: NDArray[Any]) -> NDArray[Any]:
-    """Cells of a list, or of a column with gaps, as numbers: NaN for what is none. No cell decides a refusal."""
-    return floats_of(cells) if cells.dtype.kind == "O" else cells
 
 
 def _vector(x: Any) -> Array:

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "trusted": (
-        *("__init__", "choices", "noisy_statistic", "outcomes", "permits", "plain_data", "queries", "rows"),
-        "session",
+        *("__init__", "choices", "noisy_statistic", "opaque", "outcomes", "permits", "plain_data", "queries"),
+        *("rows", "session", "spending"),
     ),
     "core": (
         *("arrays", "banded", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
         *("noise_shares", "randomness", "sampling", "silence"),
     ),
     "ledger": ("__init__", "book", "filters", "journal", "ledger", "postgres", "store", "till"),
-    "plan": ("plan", "stage"),
+    "plan": ("procedure", "stage"),
     "certificate": ("__init__", "certificate", "promises", "signatures", "verification"),
     "events": ("__init__", "catalogue", "common"),
     "accounting": (
@@ -32,17 +32,9 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "homes", "inputs", "lenient", "parquet", "partition_answers"),
-        *(
-            "party_table",
-            "public_log",
-            "question_codec",
-            "residuals",
-            "roll_call",
-            "secret_sample",
-            "sources",
-        ),
-        *("spool", "tables"),
+        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
+        *("partition_results", "party_table", "private_reader", "public_log", "question_codec", "residuals"),
+        *("secret_sample", "tables", "user_routing"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -51,19 +43,17 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
             "data",
             "declared_columns",
             "newton",
-            "opaque",
             "partitioned_rows",
             "people",
             "private_table",
         ),
         *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
-    "linear/glm": ("spending",),
     "pytorch": (
-        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person", "run"),
-        *("schedule", "stage_clipping", "step_charger", "torch_holder"),
+        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
+        *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "generators", "spot_check", "watch", "withheld"),
+    "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "terms"),
@@ -80,11 +70,19 @@ charge, add noise, and compare the fast computation with the slow one; those of 
 
 FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     "pytorch": (
-        *("clipped_sum", "gradients", "graph_rules", "graph_uses", "ownership", "recording", "sharded"),
+        *(
+            "clipped_sum",
+            "gradients",
+            "graph_rules",
+            "graph_uses",
+            "mapped_gradients",
+            "ownership",
+            "recording",
+        ),
+        "sharded",
     ),
     "pytorch/kernels": (
-        *("__init__", "convolution_grams", "convolution_weights", "linear_layers", "lstm", "normalised"),
-        *("norms", "panels", "tiles"),
+        *("__init__", "convolution_weights", "linear_layers", "lstm", "norms", "panels", "tiles"),
     ),
     "pytorch/layer_rules": (
         *("__init__", "convolution", "elementwise", "embedding", "linear", "recurrent", "use"),
@@ -94,8 +92,9 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
-        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "dense_kernel", "kernel"),
-        *("row_products", "row_tiles", "rowwise", "tiled_kernel", "vectors", "white_tiles", "whole_products"),
+        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "dense_kernel", "hat_entries"),
+        *("kernel", "rank_crossings", "row_products", "row_tiles", "rowwise", "tiled_kernel", "uneven_bins"),
+        *("vectors", "white_tiles", "whole_products"),
     ),
 }
 """Compiled passes over the rows of tables, each compared with a plain reference in the tests."""

@@ -12,7 +12,7 @@
 >>> permit.release(BoundedSum(np.zeros(3), clip_norm=1.0))
 Traceback (most recent call last):
     ...
-discreet.errors.PlanViolation: The permit holds no further release of its sum.
+discreet.errors.PlanViolation: The permit holds no further release of sum.
 
 A :class:`StepNoise` has the event that is charged and the noise that is drawn for it, and refuses noise that the
 event does not cover. :class:`Charger` and :func:`pay_at_once` charge it and return a :class:`NoisePermit` after the
@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.noise_shares import add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.events import Event, Gaussian, Laplace
+from discreet.events import ApproximateDP, Event, Gaussian, Laplace
 from discreet.ledger import Till
 from discreet.ledger.journal import Run
 from discreet.plan.stage import Stage
@@ -64,30 +64,58 @@ class Draw:
         clip_norm: The least sensitivity of the sum; None for the clip norm of the step.
         shares: Equal parts that the noise is drawn in.
         copies: Independent draws that add up in what is released; those of other processes, or honest parties.
-        weight: The squared length of what one record moves, in clip norms.
+        bands: Steps over which the noise is correlated. A record moves one column of the mixing matrix.
     """
 
     noise: Gaussian | Laplace
     clip_norm: float | None = None
     shares: int = 1
     copies: int = 1
-    weight: Fraction = Fraction(1)
+    bands: int = 1
+
+    @property
+    def weight(self) -> Fraction:
+        """The squared length of what one record moves, in clip norms."""
+        return sum((Fraction(float(one)) ** 2 for one in coefficients(self.bands)), Fraction(0))
+
+
+CHOICES: Mapping[str, type[Event]] = MappingProxyType(
+    {
+        "exponential mechanism": ApproximateDP,
+        "Gibbs sampling": Gaussian,
+        "objective perturbation": ApproximateDP,
+        "random search": ApproximateDP,
+    }
+)
+"""Theorems by which a random choice costs an event of a kind; each is proved where the choice is made."""
 
 
 class StepNoise:
     """An event that a ledger is charged, the number of steps that it pays for, and the noise that each step draws.
 
-    ``grid`` is the step in which sums are counted, None in floating point.
+    ``grid`` is the step in which sums are counted, None in floating point. An event without draws pays for one
+    random ``choice``, by one of the theorems of :data:`CHOICES`.
 
-    Guarantee: the draws of a step cost what the event says at most; see the proof above. An event that is no sampled
-    Gaussian or Laplace mechanism has no draws, and pays for :meth:`NoisePermit.randomness`.
+    Guarantee: the draws of a step cost what the event says at most; see the proof above. A bare event pays for one
+    step; that of a planned stage for as many as its sampler lets a record take part in once, an epoch or a window.
     """
 
     def __init__(
-        self, event: Event, draws: Mapping[str, Draw], *, steps: int = 1, grid: float | None = None
+        self,
+        charge: Event | Stage,
+        draws: Mapping[str, Draw],
+        *,
+        grid: float | None = None,
+        choice: str | None = None,
     ) -> None:
-        self.event, self.steps, self.grid = event, steps, grid
+        if isinstance(charge, Stage):
+            event, self.steps = charge.charge, charge.steps_per_charge
+        else:
+            event, self.steps = charge, 1
+        self.event, self.grid = event, grid
         self.draws: Mapping[str, Draw] = MappingProxyType(dict(draws))
+        if not draws and type(event) is not CHOICES.get(choice or ""):
+            raise PlanViolation(f"No theorem is known by which the choice {choice!r} costs {event}.")
         if draws and not isinstance(mechanism_of(event), Gaussian | Laplace):
             raise PlanViolation(f"{event} is not one sampled mechanism, so no noise is known to cover it.")
         if draws and not covers(event, self.draws.values()):
@@ -102,9 +130,9 @@ class StepNoise:
         return cls(event, {"sum": Draw(mechanism)}, grid=grid)
 
     @classmethod
-    def of_choice(cls, event: Event) -> StepNoise:
-        """A random choice that costs ``event``, by the proof of whoever makes it."""
-        return cls(event, {})
+    def of_choice(cls, event: Event, theorem: str) -> StepNoise:
+        """One random choice that costs ``event`` by a theorem of :data:`CHOICES`."""
+        return cls(event, {}, choice=theorem)
 
     @classmethod
     def of_stage(
@@ -121,14 +149,12 @@ class StepNoise:
         so many ``processes`` draws a part of its noise. With bands the noise is drawn for a column of the mixing
         matrix.
         """
-        charge, steps = stage.charge, stage.steps_per_charge
         if adaptive is not None:
             count = Draw(part_of(adaptive.count_event, processes), COUNT_SENSITIVITY, copies=processes)
             draws = {"sum": Draw(adaptive.of_sum(stage.noise)), "count": count}
         else:
-            weight = sum((Fraction(float(one)) ** 2 for one in coefficients(stage.bands)), Fraction(0))
-            draws = {"sum": Draw(fresh_noise(stage.noise, stage.bands), weight=weight)}
-        return cls(charge, draws, steps=steps, grid=grid)
+            draws = {"sum": Draw(fresh_noise(stage.noise, stage.bands), bands=stage.bands)}
+        return cls(stage, draws, grid=grid)
 
 
 def mechanism_of(event: Event) -> Event:
@@ -169,23 +195,46 @@ def part_of(event: Gaussian, processes: int) -> Gaussian:
     return Gaussian(event.noise_multiplier / math.sqrt(processes) * (1 + 2.0**-50))
 
 
-class NoisePermit:
+class Permit:
+    """The right to a number of releases. Made after a charge; each use counts down.
+
+    Guarantee: there is one of it, in the process that has paid.
+    """
+
+    __slots__ = ("_left", "_process")
+
+    def __init__(self, left: Mapping[Any, int], key: object) -> None:
+        if key is not _KEY:
+            raise PlanViolation("Only a charge makes a permit.")
+        self._left, self._process = dict(left), os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanViolation("A permit cannot be copied: its releases are paid for once.")
+
+    def _refuse_used(self, release: Any) -> None:
+        refuse_forked(self._process)
+        if self._left.get(release, 0) < 1:
+            raise PlanViolation(f"The permit holds no further release of {release}.")
+
+    def _count_down(self, release: Any) -> None:
+        self._refuse_used(release)
+        self._left[release] -= 1
+
+
+class NoisePermit(Permit):
     """The right to draw the noise of a number of steps. Made after a charge; each use counts down.
 
     Guarantee: every draw is that of the :class:`StepNoise` which was charged, on a sum of the sensitivity and the
     grid for which it was charged, at most as often as was paid. A request for anything else raises before a draw.
     """
 
-    __slots__ = ("_clip_norm", "_left", "_noise", "_process", "_stream")
+    __slots__ = ("_clip_norm", "_noise", "_stream")
 
     def __init__(
         self, noise: StepNoise, clip_norm: float | None, stream: RandomStream, steps: int, key: object
     ) -> None:
-        if key is not _KEY:
-            raise PlanViolation("Only a charge makes a permit.")
+        super().__init__(dict.fromkeys(noise.draws or ("choice",), steps), key)
         self._noise, self._clip_norm, self._stream = noise, clip_norm, stream
-        self._process = os.getpid()
-        self._left = dict.fromkeys(noise.draws or ("choice",), steps)
 
     def check(self, noise: StepNoise) -> None:
         """Raise unless the permit was made for ``noise``: that of another run or stage is not."""
@@ -228,12 +277,6 @@ class NoisePermit:
         assert draw is not None  # or there was nothing to count down
         return draw
 
-    def _count_down(self, release: str) -> None:
-        refuse_forked(self._process)
-        if self._left.get(release, 0) < 1:
-            raise PlanViolation(f"The permit holds no further release of its {release}.")
-        self._left[release] -= 1
-
 
 def refuse_forked(process: int) -> None:
     """Raise in a process that was forked: it has a copy of what the other one has paid for."""
@@ -260,6 +303,8 @@ class Charger:
         if run is None and agree is None:
             raise PlanViolation("A charge needs a run of a ledger.")
         self._run, self._stream, self._process = run, stream, os.getpid()
+        if run is not None:
+            run.seeded = run.seeded or not stream.trusted
         self._agree: Agree = agree or _decide_alone
         self.before = self.reserved = self._agree(lambda: self._of_ledger().reserved)
         """Charges of earlier attempts, which count as released; all of them so far."""
@@ -321,5 +366,6 @@ def pay_at_once(
 
     Guarantee: the ledger has stored the reservation when this returns.
     """
+    till.seeded = till.seeded or not stream.trusted
     till.pay(noise.event, times, name=name, distance=distance)
     return NoisePermit(noise, clip_norm, stream, (times or 1) * noise.steps, _KEY)

@@ -7,23 +7,23 @@ PrivateRows(columns=1)
 >>> len(rows)
 Traceback (most recent call last):
     ...
-TypeError: Private rows have no length, no items and no truth value. Ask a query in a session.
+TypeError: Private rows have no length, no items and no truth value. Ask a query of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
-from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.guarantee import Neighbours
 from discreet.trusted.choices import Quantiles
+from discreet.trusted.opaque import AnyRows
 from discreet.trusted.plain_data import Array, Integers
 from discreet.trusted.queries import Blocks, Part
 
@@ -33,7 +33,7 @@ MOST_RECORDS = 2**27
 _BLOCK = 2**15  # numbers that are read at once
 
 
-class PrivateRows:
+class PrivateRows(AnyRows):
     """Rows of numbers, one per record, of this process.
 
     ``numbers`` is an array of shape ``(records, columns)``; what a cell becomes must not depend on other cells, which
@@ -42,11 +42,13 @@ class PrivateRows:
     id of each row's person, None for nobody: then the rows of a person weigh one over their number, and rows of
     nobody add nothing.
 
-    Guarantee: sums leave through :meth:`total` only, which sessions call, and each row, or each person with all rows,
+    Guarantee: sums leave through :meth:`_total` only, which sessions call. Each row, or each person with all rows,
     adds to them at most what the query's blocks allow.
     """
 
     __slots__ = ("_numbers", "_weights", "columns", "neighbours", "public_count", "unit")
+
+    _answers: ClassVar[tuple[type, ...]] = (Blocks, Quantiles)
 
     def __init__(
         self, numbers: NDArray[Any], neighbours: Neighbours, persons: Sequence[bytes | None] | None = None
@@ -64,19 +66,11 @@ class PrivateRows:
         rows_are_public = neighbours == "replace-one" and persons is None
         self.public_count: int | None = len(numbers) if rows_are_public else None
 
-    @silently
-    def total(self, query: Blocks, grid: float | None) -> Integers | Array:
-        """Return the sum that ``query`` describes, in grid steps; in floating point if ``grid`` is None. Private."""
-        if type(query) is not Blocks:
-            raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue.")
-        if grid is None:
-            return query.float_total(self._parts())
-        return query.total(self._parts(), grid)
-
-    @silently
-    def places(self, query: Quantiles) -> Integers:
-        """Return the grid points of the numbers that a choice is about. Private."""
-        return np.concatenate([query.places(part.unweighted()) for part in self._parts()])
+    def _sum(self, query: Blocks | Quantiles, grid: float | None) -> Integers | Array:
+        """Return a sum in grid steps, in floating point if ``grid`` is None; for a choice, the numbers' places."""
+        if isinstance(query, Quantiles):
+            return np.concatenate([query.places(part.unweighted()) for part in self._parts()])
+        return query.float_total(self._parts()) if grid is None else query.total(self._parts(), grid)
 
     def _parts(self) -> Iterator[Part]:
         """Yield some rows at a time as float64; one empty part if there are none.
@@ -91,12 +85,6 @@ class PrivateRows:
     def __repr__(self) -> str:
         return f"PrivateRows(columns={self.columns})"
 
-    def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError("Private rows have no length, no items and no truth value. Ask a query in a session.")
-
-    __len__ = __iter__ = __getitem__ = __array__ = __bool__ = __contains__ = __reduce__ = _refuse
-    __eq__ = __hash__ = _refuse
-
 
 class PartitionedRows(PrivateRows):
     """Rows that lie in partitions elsewhere. ``gather`` returns the sum of a query over all of them, exactly once.
@@ -106,6 +94,9 @@ class PartitionedRows(PrivateRows):
     """
 
     __slots__ = ("_gather", "_last")
+
+    _answers: ClassVar[tuple[type, ...]] = (Blocks,)
+    _elsewhere = True
 
     def __init__(
         self,
@@ -119,18 +110,14 @@ class PartitionedRows(PrivateRows):
         self._gather = gather
         self._last: tuple[Blocks, float | None, Integers] | None = None
 
-    def total(self, query: Blocks, grid: float | None) -> Integers | Array:
-        """Return the sum over all partitions, in grid steps. Private."""
-        if type(query) is not Blocks or grid is None:
+    def _sum(self, query: Any, grid: float | None) -> Integers:
+        """Return the sum over all partitions, in grid steps."""
+        if grid is None:
             raise PlanViolation("Partitions answer sums of blocks in integers.")
         if self._last is None or self._last[:2] != (query, grid):
             like = BoundedSum(np.zeros(query.size, np.int64), query.bound, query.norm, grid)
             self._last = (query, grid, self._gather(query, like))
         return self._last[2]
-
-    def places(self, query: Quantiles) -> Integers:
-        """Refuse: partitions add up sums only."""
-        raise PlanViolation("Quantiles of partitions are not in the catalogue.")
 
 
 def person_weights(persons: Sequence[bytes | None]) -> Array:

@@ -16,7 +16,7 @@ Traceback (most recent call last):
     ...
 discreet.errors.PlanViolation: The permit holds no further release of Laplace(scale=1.01).
 
-Noise needs a :class:`Permit`, only :meth:`Session.charge` makes one, and it returns after the ledger has reserved the
+Noise needs a permit, only :meth:`Session.charge` makes one, and it returns after the ledger has reserved the
 event. So nothing is drawn that was not paid for, and the noise is that of the event that was paid.
 """
 
@@ -33,17 +33,25 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.certificate import Arithmetic, Certificate
-from discreet.core.noise import SPARED_DELTA, BoundedSum, add_noise, distance_to_continuous, grid_for
+from discreet.core.noise import (
+    FLOAT_ROOM,
+    SPARED_DELTA,
+    BoundedSum,
+    add_noise,
+    distance_to_continuous,
+    grid_for,
+)
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.events import ApproximateDP, DiscreteLaplace, Event, Gaussian, Laplace
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.plan.plan import Plan
+from discreet.plan.procedure import Procedure
 from discreet.trusted.choices import Quantiles
+from discreet.trusted.permits import _KEY, Permit
 from discreet.trusted.plain_data import Array
-from discreet.trusted.queries import Blocks
+from discreet.trusted.queries import Blocks, Norm
 from discreet.trusted.rows import MOST_RECORDS, PrivateRows
 
 Noise = Gaussian | Laplace | DiscreteLaplace
@@ -57,18 +65,58 @@ _ANY_BOUND = (
 )
 
 
-class Permit:
-    """The right to a number of releases of certain events. Made by :meth:`Session.charge`; each use counts down."""
+class BaseSession:
+    """A ledger that is charged, the randomness of the noise and its arithmetic: what all sessions about tables have.
 
-    __slots__ = ("_bound", "_left", "_numbers", "_session")
+    Guarantee: the noise of tables and statistics is drawn by :meth:`_add_noise` only, which the permits of a session
+    call after the charge.
+    """
+
+    def __init__(self, till: Till, stream: RandomStream, arithmetic: Literal["float", "hardened"]) -> None:
+        self._till, self._stream, self.arithmetic = till, stream, arithmetic
+        till.seeded = till.seeded or not stream.trusted
+        self._distance = 0.0
+
+    @property
+    def trusted(self) -> bool:
+        """False when a seed decides the noise: then nothing released is private."""
+        return self._stream.trusted
+
+    @property
+    def distance(self) -> float:
+        """The total variation distance of all releases so far to continuous noise; 0 in floating point."""
+        return self._distance
+
+    def _sum(self, rows: Any, query: Any, grid: float | None) -> BoundedSum:
+        """Return the sum that a query asks for, with its sensitivity: in grid steps, unless sums are of floats."""
+        total, bound = rows._total(query, grid), float(query.bound)
+        norm: Norm = getattr(query, "norm", "l2")
+        if total.shape != (query.size,) or (grid is not None and total.dtype != np.int64):
+            raise PlanViolation(
+                f"A sum of {query.size} integers was asked for. Got {total.dtype}{total.shape}."
+            )
+        if grid is None or self.arithmetic == "hardened":
+            return BoundedSum(total, bound, norm, grid)
+        return BoundedSum(total * grid, bound * (1 + FLOAT_ROOM), norm)
+
+    def _add_noise(self, total: BoundedSum, event: Noise) -> Array:
+        """Return a sum with the noise of ``event``, which a permit has paid for."""
+        if isinstance(event, DiscreteLaplace):
+            drawn = self._stream.discrete_laplace(_round_up(event.scale), total.value.shape)
+            return np.asarray(total.value + drawn, np.float64)
+        return np.asarray(add_noise(total, event, self._stream), np.float64)
+
+
+class EventPermit(Permit):
+    """The right to a number of releases of certain events. Made by :meth:`Session.charge`."""
+
+    __slots__ = ("_bound", "_numbers", "_session")
 
     def __init__(
         self, session: Session, event: Event, numbers: int, bound: float | None, key: object
     ) -> None:
-        if key is not _KEY:
-            raise PlanViolation("Only Session.charge makes a permit.")
-        self._session, self._left, self._numbers = session, dict(event.parts()), numbers
-        self._bound = bound
+        super().__init__(dict(event.parts()), key)
+        self._session, self._numbers, self._bound = session, numbers, bound
 
     def _use(self, session: Session, event: Event | None, numbers: int, bound: float | None) -> Event:
         """Count down one release of ``event``, which may be left out where the permit is for one kind."""
@@ -77,20 +125,16 @@ class Permit:
         if event is None and len(self._left) != 1:
             raise PlanViolation("The permit is for events of several kinds. Name the one to release.")
         event = next(iter(self._left)) if event is None else event
-        if self._left.get(event, 0) < 1:
-            raise PlanViolation(f"The permit holds no further release of {event}.")
+        self._refuse_used(event)
         if numbers > self._numbers:
             raise PlanViolation(f"The permit is for {self._numbers} numbers per release. Got {numbers}.")
         if bound is not None and self._bound not in (None, bound):
             raise PlanViolation(f"The permit is for queries of sensitivity {self._bound}. Got {bound}.")
-        self._left[event] -= 1
+        self._count_down(event)
         return event
 
 
-_KEY = object()  # known to this file alone, as far as Python keeps anything to one
-
-
-class Session:
+class Session(BaseSession):
     """A plan, the ledger that pays for it, and the randomness of its noise. Made by :meth:`open`.
 
     Guarantee: all that :meth:`release` returns is within the budget of the plan, and in the ledger before noise is
@@ -100,16 +144,14 @@ class Session:
     def __init__(
         self,
         till: Till,
-        plan: Plan,
+        plan: Procedure,
         event: Event,
         stream: RandomStream,
         arithmetic: Literal["float", "hardened"],
         most_records: int,
     ) -> None:
-        self.event = event
-        self._till, self._plan, self._stream, self._arithmetic = till, plan, stream, arithmetic
-        self._most_records = most_records
-        self._distance = 0.0
+        super().__init__(till, stream, arithmetic)
+        self.event, self._plan, self._most_records = event, plan, most_records
         self._charged = False
         self._certificate: Certificate | None = None
 
@@ -144,7 +186,7 @@ class Session:
             fits = [place for place, event in enumerate(events) if not gaussian_only or _is_gaussian(event)]
             chosen = fits[0] if fits else 0
             run = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
-            plan = Plan.adaptive(name, rules[chosen], {**settings, "run": run})
+            plan = Procedure.adaptive(name, rules[chosen], {**settings, "run": run})
             till = Till.open(opened.ledger, plan)
             if isinstance(events[chosen], ApproximateDP):
                 till.refuse_other_neighbours()
@@ -153,7 +195,7 @@ class Session:
             if session._charged:
                 session.certificate()
 
-    def charge(self, *, numbers: int = 1, bound: float | None = 1.0) -> Permit:
+    def charge(self, *, numbers: int = 1, bound: float | None = 1.0) -> EventPermit:
         """Pay for all releases of :attr:`event`, of at most ``numbers`` numbers each, and return the right to them.
 
         ``bound`` is the sensitivity of all queries to come; None if it is chosen along the way.
@@ -169,21 +211,21 @@ class Session:
         self._check_distance()
         self._till.pay(self.event, name=str(self._plan.settings["run"]), distance=self._distance)
         self._charged = True
-        return Permit(self, self.event, numbers, bound, _KEY)
+        return EventPermit(self, self.event, numbers, bound, _KEY)
 
     def release(
-        self, permit: Permit, rows: PrivateRows, query: Blocks | Quantiles, event: Event | None = None
+        self, permit: EventPermit, rows: PrivateRows, query: Blocks | Quantiles, event: Event | None = None
     ) -> Array:
         """Answer ``query`` with the noise of ``event``, which may be left out where the permit has one kind.
 
         Guarantee: one record changes the sum by at most the query's sensitivity, for which the noise is drawn.
         """
-        if not isinstance(permit, Permit):
-            raise PlanViolation("A release needs a Permit from Session.charge.")
+        if not isinstance(permit, EventPermit):
+            raise PlanViolation("A release needs a permit from Session.charge.")
         self._check_rows(rows)
         if type(query) is Quantiles:
             self._check_choice(query, permit._use(self, event, 1, None))
-            return query.choose(rows.places(query), self._stream)
+            return query.choose(rows._total(query, None), self._stream)
         if type(query) is not Blocks:
             raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue.")
         noise = permit._use(self, event, query.size, query.bound)
@@ -191,13 +233,7 @@ class Session:
             raise PlanViolation(f"A sum needs Gaussian or Laplace noise. Got {type(noise).__name__}.")
         if query.norm != ("l2" if isinstance(noise, Gaussian) else "l1"):
             raise PlanViolation(f"The noise of {noise} is for the other norm than {query.norm}.")
-        grid = self.grid(noise, query.bound)
-        total = rows.total(query, grid)
-        if isinstance(noise, DiscreteLaplace):
-            drawn = self._stream.discrete_laplace(_round_up(noise.scale), total.shape)
-            return np.asarray(total + drawn, np.float64)
-        bounded = BoundedSum(total, query.bound, query.norm, grid)
-        return np.asarray(add_noise(bounded, noise, self._stream), np.float64)
+        return self._add_noise(self._sum(rows, query, self.grid(noise, query.bound)), noise)
 
     def prepare(self, rows: PrivateRows, query: Blocks) -> None:
         """Let rows that lie elsewhere compute the sum of the session's one event, before it is paid for.
@@ -207,7 +243,7 @@ class Session:
         self._check_rows(rows)
         if type(query) is not Blocks or not isinstance(self.event, Noise):
             raise PlanViolation("Only the sum of a session with one event can be prepared.")
-        rows.total(query, self.grid(self.event, query.bound))
+        rows._total(query, self.grid(self.event, query.bound))
 
     def grid(self, noise: Noise, bound: float) -> float | None:
         """Return the step in which a sum of this sensitivity is counted; None in floating point."""
@@ -215,7 +251,7 @@ class Session:
             if bound != 1:
                 raise PlanViolation("Integer noise needs a query of sensitivity 1.")
             return 1.0
-        return None if self._arithmetic == "float" else grid_for(noise, bound, self._most_records)
+        return None if self.arithmetic == "float" else grid_for(noise, bound, self._most_records)
 
     def certificate(self, not_covered: tuple[str, ...] = (), checks: tuple[str, ...] = ()) -> Certificate:
         """Return what was paid and what it proves; made once, while the ledger is open.
@@ -223,7 +259,7 @@ class Session:
         ``checks`` are comparisons of user code that were made at run time.
         """
         if self._certificate is None:
-            kind = Arithmetic() if self._arithmetic == "float" else Arithmetic("hardened", self._distance)
+            kind = Arithmetic() if self.arithmetic == "float" else Arithmetic("hardened", self._distance)
             self._certificate = Certificate.of(
                 self._till.ledger,
                 self._plan,
@@ -236,7 +272,7 @@ class Session:
 
     def _distance_of(self, event: Event, numbers: int, bound: float | None) -> float:
         """The total variation distance between one release's noise and the noise as accounted, at most."""
-        if self._arithmetic == "float":
+        if self.arithmetic == "float":
             return 0.0
         if not isinstance(event, Gaussian | Laplace):
             return _NOTHING  # integer noise and choices are exactly as accounted

@@ -13,15 +13,15 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.linear import PrivateAdditiveRegressor
-from discreet.linear.additive import fit_additive, interactions
+from discreet.linear.additive import expanded_rows, fit_additive, interactions
 from discreet.linear.additive.estimators import declarations
+from discreet.linear.additive.expanded_rows import expand, hats
 from discreet.linear.additive.fit_additive import Declared
-from discreet.linear.gate import basis as basis_file
 from discreet.linear.gate import column_pairs as pairs_file
-from discreet.linear.gate.basis import Basis, Curve, Pair, hats
+from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 HOSTILE = {
@@ -41,9 +41,9 @@ class Replay(Spending):
         super().__init__(budget, stream=RandomStream(unsafe_seed=3, threads=1))
         self.sums, self.answers, self.given = [], [], answers
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         self.sums.append((total.value.astype(object), total.clip_norm / total.grid))
-        noisy = super().release(total, event) if self.given is None else self.given[len(self.answers)]
+        noisy = super()._add_noise(total, event) if self.given is None else self.given[len(self.answers)]
         self.answers.append(noisy)
         return noisy
 
@@ -158,7 +158,7 @@ def longest_row(rng, tries=30):
         rows = np.zeros((400, 7))
         rows[:, :3] = rng.choice(values, (400, 3))
         rows[:, 3], rows[:, 6] = 1.0, rng.integers(2, size=400)
-        encoded = basis.expand(rows).astype(np.float64)
+        encoded = expand(basis, rows).astype(np.float64)
         longest = max(longest, float((encoded**2).sum(1).max()) / len(basis.columns.groups))
         first = len(basis.curves[0].kept)
         most = max(most, int((encoded[:, :first] > 0).sum(1).max()))
@@ -179,7 +179,7 @@ def test_three_hats_would_be_noticed(monkeypatch):
         found[:, 1:] += found[:, :-1]
         return found
 
-    monkeypatch.setattr(basis_file, "hats", wide)
+    monkeypatch.setattr(expanded_rows, "hats", wide)
     longest, most = longest_row(np.random.default_rng(1))
     assert longest > 1.2
     assert most > 2
@@ -194,7 +194,7 @@ def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
         found[:, 0], found[:, -1] = 1 - share, share
         return found
 
-    monkeypatch.setattr(basis_file, "hats", beyond)
+    monkeypatch.setattr(expanded_rows, "hats", beyond)
     assert longest_row(np.random.default_rng(1))[0] > 2
 
 

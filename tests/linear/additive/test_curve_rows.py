@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from discreet.linear.additive.expanded_rows import expand
 from discreet.linear.gate import coordinates, curve_rows
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.clipped_gradients import Target
@@ -35,7 +36,7 @@ def made(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_gathered_rows_are_those_written_out(seed):
     rng, basis, rows = made(seed)
-    written = basis.expand(rows)
+    written = expand(basis, rows)
     width = written.shape[1]
     assert (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == written).all()
     matrix, constant = rng.normal(size=(width, 7)), rng.normal(size=7)
@@ -50,7 +51,7 @@ def test_a_wrong_hat_would_be_noticed(monkeypatch):
     other = curve_rows._Layout.of(Basis(COLUMNS, tuple(moved), basis.pairs))
     monkeypatch.setattr(curve_rows._Layout, "of", lambda basis: other)
     width = basis.columns.width
-    assert not (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == basis.expand(rows)).all()
+    assert not (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == expand(basis, rows)).all()
 
 
 def test_a_row_is_gathered_by_itself():
@@ -71,7 +72,7 @@ def test_rows_are_kept_once_and_aimed_at_any_target(monkeypatch, memory):
     width = basis.columns.width
     centre, scales, matrix = rng.random(width), 1 + rng.random(width), rng.normal(size=(width + 1, width + 1))
     marginals = Marginals(centre, scales, np.zeros(width), np.ones(width))
-    white, calls = SmoothCurves(marginals, matrix, np.linalg.inv(matrix), basis=basis), []
+    white, calls = SmoothCurves(marginals, matrix, basis), []
 
     def counting(x, *known):
         calls.append(len(x))
@@ -79,9 +80,9 @@ def test_rows_are_kept_once_and_aimed_at_any_target(monkeypatch, memory):
 
     monkeypatch.setattr(coordinates, "gather_rows", counting)
     counted = np.isfinite(y)
-    written = np.column_stack([np.ones(counted.sum()), (basis.expand(rows[counted]) - centre) / scales])
+    written = np.column_stack([np.ones(counted.sum()), (expand(basis, rows[counted]) - centre) / scales])
     for scale in (1.0, 3.0):
-        equal = SmoothCurves(marginals, matrix.copy(), white.inverse, basis=basis)  # by value, not by name
+        equal = SmoothCurves(marginals, matrix.copy(), basis)  # by value, not by name
         working = store.working(equal, Target(scale=1 / scale))
         z, found = (np.concatenate(parts) for parts in zip(*((b.z, b.y) for b in working), strict=True))
         assert z == pytest.approx(written @ matrix, abs=1e-4)
@@ -89,7 +90,7 @@ def test_rows_are_kept_once_and_aimed_at_any_target(monkeypatch, memory):
     norms = np.concatenate([norms for norms, _ in store.norms(white)])
     assert (norms >= np.linalg.norm(z.astype(float), axis=1)).all()
     assert sum(calls) == counted.sum()  # no row was transformed twice
-    other = SmoothCurves(marginals, 2 * matrix, white.inverse / 2, basis=basis)
+    other = SmoothCurves(marginals, 2 * matrix, basis)
     doubled = np.concatenate([block.z for block in store.working(other, Target())])
     assert doubled == pytest.approx(2 * z, abs=1e-4)  # what was kept is not given out for other coordinates
     assert sum(calls) == 2 * counted.sum()

@@ -10,8 +10,8 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, PrivateLinearRegression
 from discreet.linear.additive.bin_edges import choose_knots
+from discreet.linear.additive.expanded_rows import hats
 from discreet.linear.additive.fit_additive import rising
-from discreet.linear.gate.basis import hats
 from discreet.report.model_sections import curves as report_curves
 
 SCHEMA = {

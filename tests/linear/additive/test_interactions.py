@@ -19,8 +19,8 @@ from discreet.linear.additive.interactions import (
 )
 from discreet.linear.gate.column_pairs import Crossings, Ranks
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 
 def copula(correlation, n, seed=0):

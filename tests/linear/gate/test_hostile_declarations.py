@@ -94,9 +94,7 @@ def outcome(schema, cells):
         columns = encoding.columns
         records = Records(Logistic(), encoding.on_demand(cells), np.ones(len(cells)), columns)
         limit = blocks.ROUNDING * (1.25 * columns.numerics + len(columns.groups)) ** 0.5
-        query = blocks.Blocks(
-            (blocks.EvenBins(columns, 8), blocks.Numbers(columns), blocks.Levels(columns)), limit
-        )
+        query = blocks.Blocks((blocks.EvenBins(columns, 8), blocks.ColumnSums(columns)), limit)
         return encoded, records._total(query, 2.0**-20), limit * 2.0**20
     except Exception as error:
         return "quotes a cell" if "private cell" in str(error) else type(error), None, None
@@ -132,7 +130,7 @@ def test_no_declared_bounds_let_a_cell_change_another_row():
             Records(Logistic(), encoding.on_demand(x), np.ones(len(x)), encoding.columns)
             for x in (cells, cells[gone])
         ]
-        query = blocks.Blocks((blocks.Numbers(encoding.columns),), 1.0)
+        query = blocks.Blocks((blocks.ColumnSums(encoding.columns),), 1.0)
         found, other = (one._total(query, 2.0**-20) for one in records)
         assert sum((int(a) - int(b)) ** 2 for a, b in zip(found, other, strict=True)) <= 2**40
 

@@ -11,11 +11,11 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.linear.gate.clipped_gradients import RowNorms
-from discreet.linear.gate.coordinates import Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again
+from discreet.linear.glm.frames import StandardFrame, WhiteFrame
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
 from discreet.linear.glm.problems import (
@@ -28,7 +28,6 @@ from discreet.linear.glm.problems import (
     narrower_bounds,
     of_classes,
 )
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Seen,
     StepRule,
@@ -45,6 +44,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 
 VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)
@@ -321,9 +321,9 @@ def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
 class Watched(Spending):
     """Keeps the last sum before its noise."""
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         self.last = total
-        return super().release(total, event)
+        return super()._add_noise(total, event)
 
 
 def watched():
@@ -462,7 +462,7 @@ def test_with_a_vast_budget_logistic_regression_is_logistic_regression(monkeypat
     fit = fit_glm(Logistic(), x, y, FOUR, spending(VAST, arithmetic="float"))
     exact = LogisticRegression(C=1e6, max_iter=1000).fit(x, y)
     np.testing.assert_allclose(fit.coefficients, exact.coef_[0], atol=0.06 * np.linalg.norm(exact.coef_))
-    assert [type(one) for one in coordinates] == [Whitened]
+    assert [type(one) for one in coordinates] == [WhiteFrame]
 
 
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Softmax(2)])
@@ -489,7 +489,7 @@ def test_few_records_are_treated_with_public_scales(monkeypatch):
     x, y = classified(500)
     coordinates = kept_coordinates(monkeypatch)
     fit_glm(Logistic(), x, y, FOUR, spending(Budget(0.1, 1e-5)))
-    assert [type(one) for one in coordinates] == [Standardised]
+    assert [type(one) for one in coordinates] == [StandardFrame]
     np.testing.assert_array_equal(coordinates[0].marginals.scale, np.full(4, math.sqrt(1 / 12)))
 
 

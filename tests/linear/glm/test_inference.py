@@ -20,11 +20,12 @@ from discreet.linear import (
 )
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import inference as inference_module
+from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.inference import (
     coordinates_of,
     infer,
@@ -34,10 +35,10 @@ from discreet.linear.glm.inference import (
     start_of,
 )
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
 from discreet.report import model_sections
+from discreet.trusted.spending import Spending
 
 SCHEMA = {
     "columns": {
@@ -81,7 +82,7 @@ class Hostile:
         marginals = Marginals(np.full(width, 0.4), np.full(width, 1e-3), np.zeros(width), np.ones(width))
         matrix = np.eye(width + 1)
         self.lines = lines_of(columns, np.full(width, 0.3), {}, 0.01)
-        self.own = coordinates_of(self.lines, Whitened(marginals, matrix, matrix, matrix, 1e-4), columns)
+        self.own = coordinates_of(self.lines, WhiteFrame(marginals, matrix, matrix, matrix, 1e-4), columns)
         self.loss, self.columns, self.problem = loss, columns, problem_of(loss)
         self.x = rng.random((12, width)).astype(np.float32)
         self.x[:, columns.categories] = 0
@@ -93,7 +94,7 @@ class Hostile:
         size = self.own.width
         self.models = (np.zeros(size), rng.normal(0, 1e-3, size), rng.normal(0, 1, size))
         monkeypatch.setattr(
-            "discreet.linear.glm.spending.Spending.release", lambda spending, total, event: self._keep(total)
+            "discreet.trusted.spending.Spending._add_noise", lambda spending, total, event: self._keep(total)
         )
 
     def _keep(self, total: BoundedSum):
@@ -143,10 +144,10 @@ def test_a_person_moves_the_release_by_one_at_most(loss, arithmetic, monkeypatch
             both, broken = [], []
             for left in (owners >= 0, owners != person):
                 people = People.of(owners[left])
-                weights = people.weights(least=1)
+                weights = people._weights(least=1)
                 both.append(hostile.released(theta, rows[left], weights, arithmetic, people))
                 with monkeypatch.context() as patch:
-                    patch.setattr(People, "limit", lambda people, weights: weights)
+                    patch.setattr(People, "_limit", lambda people, weights: weights)
                     ones = np.ones(len(weights))
                     broken.append(hostile.released(theta, rows[left], ones, arithmetic, people))
             lengths.append(np.linalg.norm(both[0] - both[1]))
@@ -231,14 +232,14 @@ def test_the_start_of_the_lines_is_the_same_model():
     rng = np.random.default_rng(0)
     columns = Columns(1, (3, 1))
     marginals = Marginals(np.full(5, 0.3), rng.uniform(0.3, 1, 5), np.zeros(5), np.ones(5))
-    white = Whitened(marginals, np.eye(6), np.eye(6), np.eye(6), 1e-6)
+    white = WhiteFrame(marginals, np.eye(6), np.eye(6), np.eye(6), 1e-6)
     lines = lines_of(columns, np.array([0.5, 0.2, 0.5, 0.3, 0.4]), {0: 2}, 0.05)
     assert lines.references == (3,)
     assert lines.against == (None, 3, 3, None)
     own, coefficients = coordinates_of(lines, white, columns), rng.normal(size=5)
     start = start_of(lines, own, coefficients, 0.7, np.full(5, 0.3))
     x = np.array([[0.2, 1, 0, 0, 1], [0.9, 0, 1, 0, 0], [0.4, 0, 0, 1, 1]], np.float32)
-    scores = own.apply((x @ lines.matrix).astype(np.float32)) @ start
+    scores = own.map.apply((x @ lines.matrix).astype(np.float32)) @ start
     np.testing.assert_allclose(scores, x @ coefficients + 0.7, atol=1e-5)
 
 

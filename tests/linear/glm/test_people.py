@@ -24,11 +24,11 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import MOST_ROWS, People
 from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import learned_rows
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 
 # ---- whose a row is ----
 
@@ -47,26 +47,26 @@ def test_rows_without_an_id_count_for_nothing():
         ids = np.empty(3, object)
         ids[:] = ["a", missing, "a"]
         found = People.of(ids)
-        assert found.codes.tolist() == [0, -1, 0]
-        assert found.rows.tolist() == [2]
-        assert found.weights(1)[1] == 0
-    assert People.of(np.array([1.5, math.nan, 1.5, 2.0])).codes.tolist() == [0, -1, 0, 1]
+        assert found._codes.tolist() == [0, -1, 0]
+        assert found._rows.tolist() == [2]
+        assert found._weights(1)[1] == 0
+    assert People.of(np.array([1.5, math.nan, 1.5, 2.0]))._codes.tolist() == [0, -1, 0, 1]
     dates = np.array(["2020-01-01", "NaT", "2020-01-01"], "datetime64[D]")
-    assert People.of(dates).codes.tolist() == [0, -1, 0]
-    assert len(People.of(np.array([], object))) == 0
-    assert People.of(np.array([None, None], object)).order().tolist() == []
+    assert People.of(dates)._codes.tolist() == [0, -1, 0]
+    assert People.of(np.array([], object))._count() == 0
+    assert People.of(np.array([None, None], object))._order().tolist() == []
 
 
 def test_blanks_around_an_id_do_not_make_another_person():
-    assert People.of(np.array(["7", " 7", "7 "])).rows.tolist() == [3]
+    assert People.of(np.array(["7", " 7", "7 "]))._rows.tolist() == [3]
 
 
 def test_a_million_rows_of_one_person_weigh_no_more_than_one():
     ids = np.zeros(1_000_003, np.int64)
     ids[[5, 77, 123_456]] = 1
     found = People.of(ids)
-    assert found.rows.tolist() == [MOST_ROWS, 3]
-    kept = np.flatnonzero((found.codes >= 0) & (ids == 0))
+    assert found._rows.tolist() == [MOST_ROWS, 3]
+    kept = np.flatnonzero((found._codes >= 0) & (ids == 0))
     assert len(kept) == MOST_ROWS
     assert np.ptp(np.diff(kept)) <= 4  # evenly spaced, but for the other's rows
     assert sum_of_weights(found, 1)[0] <= 1
@@ -74,9 +74,9 @@ def test_a_million_rows_of_one_person_weigh_no_more_than_one():
 
 def sum_of_weights(found, least, own=None):
     """The weights of each person's rows, as float32 has them, added up exactly."""
-    weights = found.weights(least, own).astype(np.float32).tolist()
-    totals = [Fraction(0)] * len(found)
-    for code, weight in zip(found.codes.tolist(), weights, strict=True):
+    weights = found._weights(least, own).astype(np.float32).tolist()
+    totals = [Fraction(0)] * found._count()
+    for code, weight in zip(found._codes.tolist(), weights, strict=True):
         if code >= 0:
             totals[code] += Fraction(weight)
     return totals
@@ -96,7 +96,7 @@ def test_the_weights_of_a_person_sum_to_at_most_one_exactly(least):
 def test_another_person_changes_nobodys_weights():
     ids = np.array(["a", "b", "a", "c", "b", "a"])
     everybody, without = People.of(ids), People.of(ids[ids != "b"])
-    np.testing.assert_array_equal(everybody.weights(2)[ids != "b"], without.weights(2))
+    np.testing.assert_array_equal(everybody._weights(2)[ids != "b"], without._weights(2))
 
 
 @pytest.mark.parametrize("each", [1, 4])
@@ -124,7 +124,7 @@ class Replay:
 
     def __init__(self, patch):
         self.sums, self.answers, self._again = [], [], None
-        original = Spending.release
+        original = Spending._add_noise
 
         def release(spending, total: BoundedSum, event):
             place = len(self.sums)
@@ -133,7 +133,7 @@ class Replay:
                 self.answers.append(original(spending, total, event))
             return np.array(self.answers[place] if self._again is None else self._again[place])
 
-        patch.setattr(Spending, "release", release)
+        patch.setattr(Spending, "_add_noise", release)
 
     def again(self):
         """What the first fit added up; from now on its answers are given."""
@@ -218,7 +218,7 @@ def test_exchanging_a_person_moves_every_sum_by_twice_that(arithmetic, monkeypat
 
 
 def uncapped(found, least, own=None):
-    return np.where(found.codes >= 0, 1.0, 0.0)
+    return np.where(found._codes >= 0, 1.0, 0.0)
 
 
 def per_row(*known):
@@ -242,7 +242,7 @@ def test_weights_that_are_not_capped_do_no_harm(monkeypatch):
     """The store leaves out people whose weights sum to more than 1."""
     x, y, ids = panel()
     others = ids != 0
-    monkeypatch.setattr(People, "weights", uncapped)
+    monkeypatch.setattr(People, "_weights", uncapped)
     moved = worst_move(monkeypatch, fitting("counts"), (x, y, ids), (x[others], y[others], ids[others]))
     assert moved <= 1
 
@@ -253,8 +253,8 @@ def test_broken_twins_are_caught(fault, monkeypatch):
     x, y, ids = panel()
     others, used = ids != 0, ids
     if fault == "weights not limited":
-        monkeypatch.setattr(People, "weights", uncapped)
-        monkeypatch.setattr(People, "limit", lambda self, weights: weights)
+        monkeypatch.setattr(People, "_weights", uncapped)
+        monkeypatch.setattr(People, "_limit", lambda self, weights: weights)
     elif fault == "clip after weighing":
         monkeypatch.setattr(gradients, "hardened_clipped_gradient", per_row)
     else:
@@ -283,7 +283,7 @@ def test_the_kernel_agrees_with_brute_force(loss):
     ids = np.repeat(np.arange(150), rng.integers(1, 9, 150))
     n, width = len(ids), 5
     z, y = rng.normal(size=(n, width)).astype(np.float32), rng.integers(0, 2, n).astype(np.float32)
-    weights = People.of(ids).weights(2).astype(np.float32)
+    weights = People.of(ids)._weights(2).astype(np.float32)
     theta = rng.normal(size=(width + 1, loss.outputs) if loss.outputs > 1 else width + 1) / 4
     clip, grid = 0.3, 2.0**-40
     known = (loss, z, y, theta, 0.5, row_norms(z, 0.5), clip, grid, weights)
@@ -348,7 +348,7 @@ def test_a_table_in_chunks_gives_the_same_model(monkeypatch):
 
         spending = Spending(Budget(2.0, 1e-6), stream=RandomStream(unsafe_seed=4))
         more = {"target_bounds": (0.0, 60.0), "storage": Storage(memory), "people": people}
-        return fit_glm(*known, spending, people.weights(1), **more).coefficients
+        return fit_glm(*known, spending, people._weights(1), **more).coefficients
 
     whole = fitted(2**31)
     monkeypatch.setattr(store, "_CHUNK", 30)  # ten rows at once, or all of a person

@@ -20,10 +20,10 @@ from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import Lattice
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.whitening import whiten
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
+from discreet.trusted.spending import Spending
 
 MILLIONS = 4_000_000
 GONE = 1_234_567
@@ -32,9 +32,9 @@ GONE = 1_234_567
 class Watching(Spending):
     """Keeps the last sum."""
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         self.last = total
-        return super().release(total, event)
+        return super()._add_noise(total, event)
 
 
 def gradient(Z, y):

@@ -14,8 +14,8 @@ from discreet.core.noise import FLOAT_ROOM
 from discreet.core.randomness import RandomStream
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 COLUMNS = Columns(numerics=3, groups=(3, 1), text=4, text_norm=2.0)
 HUGE = 1e300
@@ -45,10 +45,10 @@ class Replay(Spending):
         super().__init__(budget, stream=RandomStream(unsafe_seed=3, threads=1), arithmetic=arithmetic)
         self.sums, self.answers, self.given = [], [], answers
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         exact = total.value.astype(object) if total.grid else total.value  # whole numbers of any size
         self.sums.append((exact, total.clip_norm, total.grid or 1.0))
-        noisy = super().release(total, event) if self.given is None else self.given[len(self.answers)]
+        noisy = super()._add_noise(total, event) if self.given is None else self.given[len(self.answers)]
         self.answers.append(noisy)
         return noisy
 

@@ -10,19 +10,19 @@ from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.gate import records as gate_records
-from discreet.linear.gate.coordinates import Diagonal
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import whitening
+from discreet.linear.glm.frames import DiagonalFrame
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 
 NUMBERS, TEXT = Columns(numerics=6), Columns(0, text=6, text_norm=1.5)
@@ -46,10 +46,10 @@ class Kept(Spending):
         super().__init__(Budget(epsilon, 1e-6), stream=stream, arithmetic=arithmetic)
         self.sums, self.answers, self.given = [], [], answers
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         exact = total.value.astype(object) if total.grid else total.value
         self.sums.append((exact, total.clip_norm, total.grid or 1.0))
-        noisy = super().release(total, event) if self.given is None else self.given[len(self.answers)]
+        noisy = super()._add_noise(total, event) if self.given is None else self.given[len(self.answers)]
         self.answers.append(noisy)
         return noisy
 
@@ -105,9 +105,9 @@ def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target
     dense = fit_glm(loss, x, target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
     monkeypatch.setattr(gate_records, "NARROW", 3)
     sparse = fit_glm(loss, csr_array(x), target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
-    assert [type(one) for one in coordinates] == [Diagonal, Diagonal]
-    assert coordinates[0].centre is None
-    assert coordinates[1].centre is not None
+    assert [type(one) for one in coordinates] == [DiagonalFrame, DiagonalFrame]
+    assert coordinates[0].map.centre is None
+    assert coordinates[1].map.centre is not None
     np.testing.assert_allclose(
         sparse.coefficients, dense.coefficients, atol=2e-3 * np.abs(dense.coefficients).max()
     )

@@ -7,16 +7,17 @@ import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import Window, count_within, measure_marginals, narrow_part, zoom_marginals
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
+from discreet.trusted.spending import Spending
 
 USUAL = Budget(1.0, 1e-5)
 
@@ -86,9 +87,9 @@ def test_one_record_moves_a_closer_look_as_far_as_is_paid_for(row):
         seen = []
 
         class Watched(Spending):
-            def release(self, total, event):
+            def _add_noise(self, total, event):
                 seen.append(total)
-                return super().release(total, event)
+                return super()._add_noise(total, event)
 
         spent = Watched(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=0))
         rows = np.vstack([x, *[[row]] * more])
@@ -140,6 +141,6 @@ def test_shares_of_classes_allow_for_a_number_of_records_that_is_badly_known():
 
 def test_directions_that_noise_made_are_not_thought_to_be_long():
     two = Marginals(np.zeros(1), np.ones(1), np.zeros(1), np.ones(1))
-    white = Whitened(two, np.eye(2), np.eye(2), np.diag([1.0, 0.5]), noise=0.45)
+    white = WhiteFrame(two, np.eye(2), np.eye(2), np.diag([1.0, 0.5]), noise=0.45)
     np.testing.assert_allclose(white.spread, [0.0, 0.55, 0.1])  # the constant is part of the rows
-    np.testing.assert_allclose(Whitened(two, np.eye(2), np.eye(2)).spread, [0.0, 1.0, 1.0])
+    np.testing.assert_allclose(WhiteFrame(two, np.eye(2), np.eye(2)).spread, [0.0, 1.0, 1.0])

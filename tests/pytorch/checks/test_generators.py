@@ -8,6 +8,7 @@ import torch
 
 from discreet.pytorch.checks import generators
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.seeded_draws import seeded
 
 
 def test_unknown_draws_leave_all_generators_as_they_were():
@@ -83,8 +84,8 @@ def test_no_seed_is_left_to_a_device_that_is_not_in_use(monkeypatch):
     seeds = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    with generators.seeded(7):
+    with seeded(7):
         first = torch.rand(2)
-    with generators.seeded(7):
+    with seeded(7):
         assert torch.equal(first, torch.rand(2))
     assert seeds == []

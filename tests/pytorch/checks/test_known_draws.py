@@ -13,8 +13,9 @@ from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import reader
 from discreet.pytorch.checks.check import check_read
-from discreet.pytorch.checks.generators import random_state, unknown_draws
+from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.checks.known_draws import refuse_known_draws
+from discreet.pytorch.checks.seeded_draws import random_state
 from discreet.pytorch.clipped_sum import ClippedSum
 
 EXAMPLES = (torch.randn(40, 6, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2)

@@ -11,7 +11,8 @@ from torch.nn import functional
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed
 from discreet.pytorch.checks.check import check_read
-from discreet.pytorch.checks.generators import random_state, unknown_draws
+from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.seeded_draws import random_state
 from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from discreet.pytorch import CheckFailed, check
-from discreet.pytorch.checks.generators import random_state
+from discreet.pytorch.checks.seeded_draws import random_state
 from discreet.pytorch.checks.steady import steady_draws
 
 X = torch.randn(5, 7, 6, generator=torch.Generator().manual_seed(0))

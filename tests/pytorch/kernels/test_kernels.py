@@ -5,7 +5,6 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from discreet.pytorch.kernels import convolution_weights, lstm, normalised
+from discreet.pytorch.kernels import convolution_weights, lstm
 from discreet.pytorch.kernels import norms as norms_module
-from discreet.pytorch.kernels.convolution_grams import pixel_classes
 from discreet.pytorch.kernels.norms import (
     PIECE,
     add_inner_products,
@@ -321,107 +319,6 @@ def test_rounding_in_any_order(one, other):
             assert error > use.ROUNDED
 
 
-# ---- convolutions by pixels ----
-
-
-@pytest.mark.parametrize("case", [*CONVOLUTIONS, ((35, 7, 6), 40, (3, 3), (2, 1), ((1, 1), (1, 1)), (1, 2))])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_ghost_norms_of_pixels(case, threads, monkeypatch):
-    """Against the gradients themselves in float64; rounding is only ever added."""
-    monkeypatch.setattr(norms_module, "_WORTH_A_THREAD", 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        exact, use_in_float32 = pixel_case(case)
-        found = use_in_float32.ghost_norms_of_pixels(classes_of(use_in_float32))
-    finally:
-        torch.set_num_threads(before)
-    assert bool((found >= exact * (1 - 1e-6)).all())
-    torch.testing.assert_close(found, exact, rtol=1e-2, atol=0)
-
-
-def pixel_case(case):
-    narrow, wide = use_of(*case, torch.float32), use_of(*case, torch.float64)
-    return wide.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1), narrow
-
-
-def classes_of(found):
-    shape = tuple(size + sum(pair) for size, pair in zip(found.a.shape[2:], found.padding, strict=True))
-    positions = tuple(found.g.shape[2:])
-    return pixel_classes(shape, found.kernel, found.stride, found.dilation, positions)
-
-
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_pixels_that_are_shifted_wrongly_are_found_out(case):
-    """The broken twin: the first place of the kernel stands for all of them."""
-    exact, narrow = pixel_case(case)
-    classes = classes_of(narrow)
-    shifts = classes.shifts.copy()
-    shifts[:] = shifts[0]
-    found = narrow.ghost_norms_of_pixels(classes._replace(shifts=shifts))
-    assert not bool(torch.isclose(found, exact, rtol=1e-2).all())
-
-
-def test_every_place_of_the_kernel_meets_its_pixels():
-    """The tables against plain counting: place o of position t is pixel t * stride + o * dilation."""
-    classes = pixel_classes((9, 8), (3, 2), (2, 1), (2, 3), (3, 5))
-    for number, (o, p) in enumerate(product(range(3), range(2))):
-        one, shift = classes.shifts[number]
-        for position, (i, j) in enumerate(product(range(3), range(5))):
-            wanted = (2 * i + 2 * o) * 8 + (j + 3 * p)
-            assert classes.pixels[one][classes.positions[one][position] + shift] == wanted
-
-
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_patches_of_a_pixel(case):
-    """All patches together are no longer than so many images; counted by an input of ones, one pixel at a time."""
-    found = use_of(*case, torch.float64)
-    classes = classes_of(found)
-    met = np.zeros(int(classes.pixels.max()) + 1, int)
-    for one, shift in classes.shifts:
-        met[classes.pixels[one][classes.positions[one] + shift]] += 1
-    assert met.max() <= classes.patches_of_a_pixel
-
-
-def of_size(scale, of_grad):
-    """Squared norms by pixels and exact ones, of inputs and gradients of these sizes; channels fill a tile."""
-    _, narrow = pixel_case(((32, 6, 6), 32, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
-    a, g = narrow.a * scale, narrow.g * of_grad
-    narrow.a, narrow.g = a.double(), g.double()
-    exact = narrow.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1)
-    narrow.a, narrow.g = a, g
-    return narrow.ghost_norms_of_pixels(classes_of(narrow)), exact
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-10, 1e10, 1e18])
-def test_norms_of_pixels_of_every_size(scale):
-    """Where squares are no numbers of float32, too."""
-    found, exact = of_size(scale, 1 / scale)
-    assert bool((found >= exact * (1 - 1e-6)).all())
-
-
-def test_lengths_in_float32_would_hide_small_inputs(monkeypatch):
-    """The broken twin: inputs whose squares are lost seem to be zero, and so do their gradients."""
-    lost = lambda rows: rows.flatten(1).square().sum(1).double()  # noqa: E731
-    monkeypatch.setattr(sys.modules[ConvolutionWeight.__module__], "sums_of_squares", lost)
-    found, exact = of_size(1e-30, 1.0)
-    assert bool((found < exact).all())
-
-
-def test_norms_of_pixels_that_are_not_finite_or_cancel():
-    _, narrow = pixel_case(CONVOLUTIONS[5])
-    narrow.a[1, 0, 3, 3] = torch.nan
-    narrow.g[2] = 0
-    found = narrow.ghost_norms_of_pixels(classes_of(narrow))
-    assert torch.isfinite(found).tolist() == [True, False, True]
-    assert float(found[2]) == 0
-    narrow = pixel_case(CONVOLUTIONS[5])[1]
-    narrow.a[:] = 1 + 1e-4 * narrow.a  # nearly the same everywhere, with gradients that cancel
-    narrow.g -= narrow.g.mean((2, 3), keepdim=True)
-    exact = narrow.rows(slice(0, EXAMPLES)).double().flatten(1).square().sum(1)
-    assert bool((narrow.ghost_norms_of_pixels(classes_of(narrow)) >= exact * (1 - 1e-6)).all())
-
-
 # ---- cuDNN, which rounds to 11 digits unless it is told not to ----
 
 
@@ -454,27 +351,6 @@ def test_sums_on_cuda_have_all_digits_and_others_keep_their_setting(fails, monke
     assert seen[-1] in EXACTLY
     assert seen[:-1] == ([] if fails else [before])  # on the CPU nothing is set
     assert precision_of_convolutions() == before
-
-
-# ---- normalised layers ----
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 3), (4, 5, 16), (3, 40, 257)])
-def test_gradients_of_a_layer_norm(shape):
-    x, grad = (3 + numbers(*shape, seed=seed) for seed in (1, 2))
-    weight, bias = normalised.of_layer_norm(x.float(), grad.float(), shape[0], shape[2], 1e-5)
-    wanted = (grad * F.layer_norm(x, shape[2:], eps=1e-5)).sum(1), grad.sum(1)
-    for found, exact in zip((weight, bias), wanted, strict=True):
-        torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("shape", "groups"), [((2, 4, 1), 2), ((3, 6, 5, 7), 3), ((2, 8, 30, 31), 1)])
-def test_gradients_of_a_group_norm(shape, groups):
-    x, grad = (3 + numbers(*shape, seed=seed) for seed in (1, 2))
-    weight, bias = normalised.of_group_norm(x.float(), grad.float(), groups, 1e-5)
-    wanted = (grad * F.group_norm(x, groups, eps=1e-5)).flatten(2).sum(2), grad.flatten(2).sum(2)
-    for found, exact in zip((weight, bias), wanted, strict=True):
-        torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

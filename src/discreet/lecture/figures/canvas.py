@@ -1,9 +1,10 @@
-"""A figure as data: panels with lines."""
+"""Figures as data (panels with lines), and their drawing with matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,14 +36,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """One or more panels, and the sentence that says what to see in them."""
+    """One or more panels with a title and a caption. Jupyter shows it as a picture."""
 
     title: str
     caption: str
     panels: tuple[Panel, ...]
 
-
-# ---- figures drawn with matplotlib, as SVG and PNG files ----
+    def _repr_png_(self) -> bytes:
+        written = BytesIO()
+        _drawing(self).savefig(written, dpi=72, metadata={"Software": None})
+        return written.getvalue()
 
 
 _STYLES: dict[str, dict[str, Any]] = {
@@ -54,7 +57,18 @@ _COLOURS = ("#1f5fbf", "#b4541a", "#14683f", "#7b3fa0", "#5c6475")  # told apart
 
 
 def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write ``name.svg`` and ``name.png`` into ``folder``; the files."""
+    """Write ``name.svg`` and ``name.png`` into ``folder`` and return their paths."""
+    drawing = _drawing(figure)
+    files = [folder / f"{name}.{ending}" for ending in ("svg", "png")]
+    for file in files:
+        metadata = {"Date": None} if file.suffix == ".svg" else {}  # the same figure gives the same file
+        drawing.savefig(file, dpi=130, metadata=metadata, transparent=file.suffix == ".svg")
+    write_whole(files[0], _of_the_page(files[0].read_text()), sync=False)
+    return files
+
+
+def _drawing(figure: Figure) -> Any:
+    """The figure as one of matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawing
@@ -66,12 +80,7 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     for axis, panel in zip(axes, figure.panels, strict=True):
         _fill(axis, panel)
     drawing.suptitle(figure.title, fontsize=12, fontweight="bold")
-    files = [folder / f"{name}.{ending}" for ending in ("svg", "png")]
-    for file in files:
-        metadata = {"Date": None} if file.suffix == ".svg" else {}  # the same figure gives the same file
-        drawing.savefig(file, dpi=130, metadata=metadata, transparent=file.suffix == ".svg")
-    write_whole(files[0], _of_the_page(files[0].read_text()), sync=False)
-    return files
+    return drawing
 
 
 def _of_the_page(svg: str) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from discreet.linear.additive.expanded_rows import expand, hats, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Basis, Curve, Pair, hats, products
+from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.coordinates import Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import Counts
@@ -78,7 +79,7 @@ class AdditiveModel:
         return self.coefficients[first : first + size]
 
     def _scores(self, rows: NDArray[Any]) -> Array:
-        expanded = np.asarray(self.basis.expand(rows), np.float64)
+        expanded = np.asarray(expand(self.basis, rows), np.float64)
         return np.asarray(times(expanded, self.coefficients) + self.intercept)  # row by row, to the last bit
 
     def without(self, columns: NDArray[np.bool_], constant: Array) -> AdditiveModel:
@@ -88,7 +89,7 @@ class AdditiveModel:
             dead[start : start + len(curve.kept)] = columns[curve.column]
         first = starts[len(self.basis.curves)]
         dead[first : first + sum(inputs.groups)] = columns[inputs.categories]
-        moved = self.basis.expand(constant[None])[0][dead] @ self.coefficients[dead]
+        moved = expand(self.basis, constant[None])[0][dead] @ self.coefficients[dead]
         kept = np.where(dead, 0.0, self.coefficients.T).T
         return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
 

@@ -20,9 +20,9 @@ from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import EncodedTable
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -245,9 +245,6 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
             return Poisson()
         lower, upper = self.target_bounds_ or (0.0, 1.0)
         return Huber((upper - lower) / 10)
-
-    def _valid_counts(self, y: Array) -> Array:
-        return np.where(y < 0, np.nan, y) if self.loss == "poisson" else y
 
     @property
     def _task(self) -> str:  # type: ignore[override]

@@ -24,6 +24,7 @@ from discreet.linear.additive.curves import (
     roughness_of,
     straight_lines,
 )
+from discreet.linear.additive.expanded_rows import paired
 from discreet.linear.additive.histograms import Histograms, as_histograms, count_histograms
 from discreet.linear.additive.interactions import (
     can_find,
@@ -48,17 +49,17 @@ from discreet.linear.additive.smoothing import (
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.clipped_gradients import WhiteNorms
 from discreet.linear.gate.column_pairs import Places, Residual
-from discreet.linear.gate.coordinates import Coordinates, Marginals, SmoothCurves
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
 from discreet.linear.glm.counts import Counts, count_records, sees_slopes
+from discreet.linear.glm.frames import CurveFrame, Frame
 from discreet.linear.glm.glm import fit_constant
 from discreet.linear.glm.marginals import fill_missing, measure_columns, typical_size, zoom_marginals
 from discreet.linear.glm.problems import Bounds, Problem, checked_bounds, describe_target
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Descent,
     descend_in,
@@ -71,6 +72,7 @@ from discreet.linear.glm.whitening import choose_coordinates, second_moments
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 
@@ -117,7 +119,7 @@ class Curves:
     lines: Marginals
     records: Records
     marginals: Marginals
-    coordinates: SmoothCurves
+    coordinates: CurveFrame
     row_size: float
 
 
@@ -178,7 +180,7 @@ def fit_curves(
             curves, problem = _choose_pairs(
                 records, declared, basis, histograms, marginals, bounds, counts, averaging, spending
             )
-    coordinates: Coordinates
+    coordinates: Frame
     if curves is None:
         coordinates, row_size = choose_coordinates(records, marginals, count, spending)
     else:
@@ -383,7 +385,7 @@ def _expand(
     coordinates = white(directions, moments, marginals, basis)
     stage = spending.stage(f"row-norms{again}", share)
     widest = 2 * math.sqrt(basis.columns.width + 1)
-    row_size = min(max(typical_size(records, WhiteNorms(coordinates), stage).size, 1.0), widest)
+    row_size = min(max(typical_size(records, WhiteNorms(coordinates.map), stage).size, 1.0), widest)
     return Curves(basis, histograms, lines, records, marginals, coordinates, row_size)
 
 
@@ -411,7 +413,7 @@ def shrink_curves(descent: Descent, curves: Curves) -> Array:
     usual += _CHANCE * (reached * problem.residual) ** 2 / (counts.records * curvature)
     variances = _variances(descent, curves)
     bent = bend_parts(basis, curves.histograms, coordinates)
-    alone = [bands for column, bands in bent.items() if column not in basis.paired]
+    alone = [bands for column, bands in bent.items() if column not in paired(basis)]
     lines = straighten(theta, start, basis, curves.lines, coordinates)
     classes = problem.loss.kind == "classes"
     farthest, roughly = (_FARTHEST_OF_CLASSES, 1.0) if classes else (_FARTHEST, _ROUGHLY)

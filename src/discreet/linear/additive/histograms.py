@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.bin_edges import bin_edges, coarse, finer, settle_histogram
-from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, Levels, Numbers
+from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, ColumnSums
 from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
-from discreet.linear.glm.spending import Stage
+from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def count_histograms(
     edges = tuple(bin_edges(zero, halved) for zero in zeros)
     starts = np.cumsum([0, *(len(found) - 1 for found in edges)])
     total = int(starts[-1])
-    noisy, noise, _ = stage.ask(records, Blocks((Bins(edges), Numbers(columns), Levels(columns)), reach))
+    noisy, noise, _ = stage.ask(records, Blocks((Bins(edges), ColumnSums(columns)), reach))
     counts = tuple(np.split(noisy[:total], starts[1:-1])) if k else ()
     means = noisy[total:] / count
     means[:k] += 0.5

@@ -33,7 +33,6 @@ from discreet.linear.gate.basis import Pair
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Values
 from discreet.linear.gate.column_pairs import (
     COUNTED,
-    CROSSINGS,
     SIDE,
     SQUARES,
     WIDEST,
@@ -47,7 +46,8 @@ from discreet.linear.gate.column_pairs import (
 )
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.rank_crossings import CROSSINGS
+from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]
 

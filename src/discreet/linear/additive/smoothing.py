@@ -24,9 +24,11 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from discreet.linear.additive.curves import bends, hat_covariance, line_of
+from discreet.linear.additive.expanded_rows import hats, paired
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Basis, Curve, Pair, hats
-from discreet.linear.gate.coordinates import Marginals, SmoothCurves, Whitened
+from discreet.linear.gate.basis import Basis, Curve, Pair
+from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.glm.frames import CurveFrame, WhiteFrame
 from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
 
 Array = NDArray[np.float64]
@@ -110,7 +112,7 @@ def visible(directions: Directions, signal: float, fast: bool) -> int:
     return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
-def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Basis) -> SmoothCurves:
+def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Basis) -> CurveFrame:
     """Coordinates in which what was seen of the second moments of (1, directions) is white, too."""
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
@@ -120,7 +122,7 @@ def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Ba
     down[:, :size] = down[:, :size] @ (vectors / np.sqrt(floored))
     back[:, :size] = back[:, :size] @ (vectors * np.sqrt(floored))
     lengths = np.concatenate([np.clip(values / floored, 0, 1), directions.lengths[size - 1 :]])
-    return SmoothCurves(marginals, down, back, None, 0.0, float(lengths.sum()), basis, lengths)
+    return CurveFrame(marginals, down, back, None, 0.0, float(lengths.sum()), basis, lengths)
 
 
 # ---- what histograms and cells tell of second moments ----
@@ -191,7 +193,7 @@ _PRIOR_POINTS = 257  # of a column, at which its hats are looked at
 _FLAT = 1e-4  # added to moments, so that hats nobody is under do not count
 
 
-def bend_parts(basis: Basis, histograms: Histograms, coordinates: Whitened) -> dict[int, list[Array]]:
+def bend_parts(basis: Basis, histograms: Histograms, coordinates: WhiteFrame) -> dict[int, list[Array]]:
     """For each bent column, from slow bends to quick ones, orthonormal bases of them in the coordinates of the
     descent."""
     rotation, scale, found = coordinates.rotation[1:], coordinates.marginals.scale, {}
@@ -203,7 +205,7 @@ def bend_parts(basis: Basis, histograms: Histograms, coordinates: Whitened) -> d
     return found
 
 
-def level_parts(basis: Basis, coordinates: Whitened) -> list[Array]:
+def level_parts(basis: Basis, coordinates: WhiteFrame) -> list[Array]:
     """The same for the levels of each category of more than two, and for grids."""
     rotation, scale = coordinates.rotation[1:], coordinates.marginals.scale
     first, found = len(basis.curves), []
@@ -237,7 +239,7 @@ def are_near(
     return float(np.sum(way.T**2 / variances)) < farthest * size
 
 
-def straighten(theta: Array, start: Array, basis: Basis, known: Marginals, coordinates: Whitened) -> Array:
+def straighten(theta: Array, start: Array, basis: Basis, known: Marginals, coordinates: WhiteFrame) -> Array:
     """``theta`` with every curve replaced by the line that is nearest to it, where ``known`` has the records.
 
     Not those of columns that act together: what they add is in their grid, too.
@@ -245,7 +247,7 @@ def straighten(theta: Array, start: Array, basis: Basis, known: Marginals, coord
     slopes = coordinates.rotation @ (theta - start)[1:]
     for curve, first in zip(basis.curves, basis.starts, strict=False):
         place = slice(first, first + len(curve.kept))
-        if len(curve.knots) > 2 and curve.column not in basis.paired:
+        if len(curve.knots) > 2 and curve.column not in paired(basis):
             centre, width = float(known.centre[curve.column]), float(known.scale[curve.column])
             onto = _onto_line(curve, coordinates.marginals.scale[place], centre, width)
             slopes[1:][place] = onto @ slopes[1:][place]

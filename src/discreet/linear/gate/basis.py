@@ -80,36 +80,10 @@ class Basis:
         sizes = [len(curve.kept) for curve in self.curves]
         return Columns(0, (*sizes, *self.inputs.groups, *(len(pair.kept) for pair in self.pairs)))
 
-    @property
-    def paired(self) -> set[int]:
-        """The columns that act together with others."""
-        return {column for pair in self.pairs for column in pair.columns}
-
     @cached_property
     def starts(self) -> list[int]:
         """The first encoded column of each group, and the width."""
         return [0, *np.cumsum(self.columns.groups).tolist()]
-
-    def expand(self, rows: NDArray[Any]) -> Matrix:
-        """The rows as hats, levels and products."""
-        encoded = np.zeros((len(rows), self.columns.width), np.float32)
-        starts = self.starts
-        for curve, start in zip(self.curves, starts, strict=False):
-            encoded[:, start : start + len(curve.kept)] = self._curve(curve, rows)
-        first = starts[len(self.curves)]
-        levels = sum(self.inputs.groups)
-        encoded[:, first : first + levels] = rows[:, self.inputs.categories]
-        for pair, start in zip(
-            self.pairs, starts[len(self.curves) + len(self.inputs.groups) :], strict=False
-        ):
-            encoded[:, start : start + len(pair.kept)] = products(pair, rows)
-        return encoded
-
-    def _curve(self, curve: Curve, rows: NDArray[Any]) -> Matrix:
-        found = hats(rows[:, curve.column], curve.knots)[:, curve.kept]
-        if curve.missing is not None:  # a missing value is on no curve; its flag is its level
-            found *= 1 - rows[:, [curve.missing]]
-        return found
 
 
 def _refuse_other_cells(kept: NDArray[Any], cells: int) -> None:
@@ -117,30 +91,8 @@ def _refuse_other_cells(kept: NDArray[Any], cells: int) -> None:
         raise PlanViolation(f"A part of a basis has {cells} cells. It keeps others.")
 
 
-def hats(values: NDArray[Any], knots: Array) -> Matrix:
-    """For each value its hats at all knots, at most two of them above 0, that sum to 1.
-
-    >>> hats(np.array([0.25, 2.0]), np.array([0.0, 1.0])).tolist()
-    [[0.75, 0.25], [0.0, 1.0]]
-    """
-    encoded = np.zeros((len(values), len(knots)), np.float32)
-    left, share = between(values, knots)
-    row = np.arange(len(values))
-    encoded[row, left] = np.float32(1) - share
-    encoded[row, left + 1] = share
-    return encoded
-
-
 def between(values: NDArray[Any], knots: Array) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """For each value the knot to the left of it, and its share of the one to the right."""
     inside = np.clip(values.astype(np.float64), knots[0], knots[-1])
     left = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, len(knots) - 2)
     return left, ((inside - knots[left]) / (knots[left + 1] - knots[left])).astype(np.float32)
-
-
-def products(pair: Pair, rows: NDArray[Any]) -> Matrix:
-    """For each row the products of the hats of two columns, in the cells that are kept."""
-    first = hats(rows[:, pair.columns[0]], pair.knots[0])
-    second = hats(rows[:, pair.columns[1]], pair.knots[1])
-    cells = first[:, :, None] * second[:, None, :]
-    return np.asarray(cells.reshape(len(rows), first.shape[1] * second.shape[1])[:, pair.kept])

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,15 @@ from discreet.linear.gate.adding import (
     add_rows,
     add_values,
 )
-from discreet.linear.gate.data import Data, checked_bound, dense, refuse_bad_knots, refuse_other_shapes
+from discreet.linear.gate.column_pairs import Crossings, HatCells, PairCells, RankProducts
+from discreet.linear.gate.data import checked_bound, dense, refuse_bad_knots, refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import Chunk, RecordStore
 from discreet.linear.gate.sparse_rows import squares_of
-from discreet.linear.kernels.coefficients import compiled
+from discreet.linear.kernels.uneven_bins import Edges, count_between
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import accepted
+from discreet.trusted.plain_data import Data, conform
 
 ROUNDING = 1 + 1e-9
 """What declared bounds of blocks with roundings are multiplied by."""
@@ -46,38 +48,11 @@ ROUNDING = 1 + 1e-9
 _ROUNDED = Fraction(1) + Fraction(9, 10**10)  # the norm of a clipped or scaled row over its limit
 
 
-class CellView(Protocol):
-    """A cell for each record; one that is out of range counts for nothing."""
-
-    def __call__(self, chunk: Chunk) -> Integers: ...
-
-
-class NumberView(Protocol):
-    """A row of numbers for each record, each computed from that record alone."""
-
-    def __call__(self, chunk: Chunk) -> NDArray[Any]: ...
-
-
-class Block(Protocol):
-    """A part of a sum."""
-
-    @property
-    def size(self) -> int:
-        """How many numbers of the sum it has."""
-
-    @property
-    def square(self) -> Fraction:
-        """The square of the norm of what a record adds at most."""
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        """Add what the records of a chunk add, in grid steps."""
-
-
 @dataclass(frozen=True, eq=False)
 class Cells(Data):
     """Each record adds ``unit`` to the cell that its view names, or to none."""
 
-    view: CellView
+    view: ClassOf | TargetBin | TargetHalfOctave | WindowBin
     size: int
     unit: float = 1.0
 
@@ -93,7 +68,7 @@ class Cells(Data):
 class Values(Data):
     """Each record adds ``unit`` times the numbers of its view, number j clamped to ``limits[j]``."""
 
-    view: NumberView
+    view: TargetMoments | TargetOffset | RankProducts
     limits: tuple[float, ...]
     unit: float = 1.0
 
@@ -115,7 +90,7 @@ class Values(Data):
 class Rows(Data):
     """Each record adds the row of its view, clipped to norm ``limit``; nothing if it is not finite."""
 
-    view: NumberView
+    view: Offset
     size: int
     limit: float
 
@@ -133,7 +108,7 @@ class Rows(Data):
 class TableRows(Data):
     """Each record adds the row of a public table that its view names, or nothing."""
 
-    view: CellView
+    view: ClassOf
     table: Array
 
     @property
@@ -196,107 +171,42 @@ class Bins(Data):
         if dense(chunk.x).shape[1] < len(self.edges):
             raise PlanViolation(f"There are no {len(self.edges)} columns to count.")
         steps = (np.ones(len(chunk.x)) if chunk.weights is None else chunk.weights) * (1.0 / grid)
-        edges, starts, guides = self._guide
-        _count_bins(chunk.x, edges, starts, guides, steps.astype(np.int64), counts)
+        count_between(chunk.x, self._edges, steps.astype(np.int64), counts)
 
     @cached_property
-    def _guide(self) -> tuple[Array, Integers, Integers]:
-        """All edges, where those of each column start, and with which bin each even part of [0, 1] begins."""
-        parts = np.arange(_GUIDES) / _GUIDES
-        begins = [np.searchsorted(found, parts, side="right") - 1 for found in self.edges]
-        lasts = [len(found) - 2 for found in self.edges]
-        guides = np.array(
-            [np.clip(one, 0, last) for one, last in zip(begins, lasts, strict=True)], np.int64
-        ).reshape(-1, _GUIDES)
-        starts = np.cumsum([0, *(len(found) for found in self.edges)])
-        return np.concatenate([np.empty(0), *self.edges]), starts, guides
-
-
-_GUIDES = 256
-
-
-@compiled
-def _count_bins(
-    rows: NDArray[np.float32],
-    edges: Array,
-    starts: Integers,
-    guides: Integers,
-    steps: Integers,
-    counts: Integers,
-) -> None:
-    """Row after row; column j has one edge more than bins, so its bins begin j places before its edges."""
-    for i in range(len(rows)):
-        for j in range(guides.shape[0]):
-            value, first = np.float64(rows[i, j]), starts[j]
-            place = min(max(int(value * _GUIDES), 0), _GUIDES - 1)
-            found, last = guides[j, place], starts[j + 1] - first - 2
-            while found < last and edges[first + found + 1] <= value:
-                found += 1
-            counts[first - j + found] += steps[i]
+    def _edges(self) -> Edges:
+        return Edges.of(self.edges)
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers(Data):
-    """Each record adds its numeric columns, minus 1/2 each: they are in [0, 1] since they were admitted."""
+class ColumnSums(Data):
+    """Each record adds its columns, less 1/2 where they are numbers; with ``squares`` also x^2 / b of its text.
+
+    Since they were admitted, numbers are in [0, 1], one-hot columns have a norm of at most the root of the number of
+    groups, and the text has a norm of at most b, so that sum x^4 / b^2 <= b^2.
+    """
 
     columns: Columns
+    squares: bool = False
 
     @property
     def size(self) -> int:
-        return self.columns.numerics
+        return self.columns.width + self.squares * self.columns.text
 
     @property
     def square(self) -> Fraction:
-        return Fraction(self.columns.numerics, 4)
+        text = (Fraction(self.columns.text_norm) * _ROUNDED) ** 2 if self.columns.text else Fraction(0)
+        return Fraction(self.columns.numerics, 4) + len(self.columns.groups) + (1 + self.squares) * text
 
     def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        add_rows(counts, _between(chunk.x, 0, self.columns.numerics), chunk.weights, grid, less=0.5)
-
-
-@dataclass(frozen=True, eq=False)
-class Levels(Data):
-    """Each record adds its one-hot columns and its text, whose norms are bounded since they were admitted."""
-
-    columns: Columns
-
-    @property
-    def size(self) -> int:
-        return self.columns.width - self.columns.numerics
-
-    @property
-    def square(self) -> Fraction:
-        return _of_levels(self.columns) + _of_text(self.columns)
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        if self.size:
-            rows = _between(chunk.x, self.columns.numerics, self.columns.width)
-            add_rows(counts, rows, chunk.weights, grid)
-
-
-@dataclass(frozen=True, eq=False)
-class TextSquares(Data):
-    """Each record adds x^2 / b for each number x of its text, whose norm is at most b: sum x^4 / b^2 <= b^2."""
-
-    columns: Columns
-
-    @property
-    def size(self) -> int:
-        return self.columns.text
-
-    @property
-    def square(self) -> Fraction:
-        return _of_text(self.columns)
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        if not self.size:
-            return
-        words = squares_of(chunk.x) if issparse(chunk.x) else _squares(chunk.x[:, self.columns.words])
-        add_rows(counts, words, chunk.weights, grid, unit=1 / self.columns.text_norm)
-
-
-def _squares(words: NDArray[Any]) -> Array:
-    """Those of float32, which are exact in float64."""
-    return np.asarray(words.astype(np.float64) ** 2)
+        x, k, width = chunk.x, self.columns.numerics, self.columns.width
+        if k:
+            add_rows(counts[:k], _between(x, 0, k), chunk.weights, grid, less=0.5)
+        if width > k:
+            add_rows(counts[k:width], _between(x, k, width), chunk.weights, grid)
+        if self.squares and self.columns.text:
+            words = squares_of(x) if issparse(x) else x[:, self.columns.words].astype(np.float64) ** 2
+            add_rows(counts[width:], words, chunk.weights, grid, unit=1 / self.columns.text_norm)
 
 
 def _between(x: Any, first: int, last: int) -> Any:
@@ -304,17 +214,12 @@ def _between(x: Any, first: int, last: int) -> Any:
     return x if (first, last) == (0, x.shape[1]) else x[:, first:last]
 
 
-def _of_levels(columns: Columns) -> Fraction:
-    return Fraction(len(columns.groups))
-
-
-def _of_text(columns: Columns) -> Fraction:
-    return (Fraction(columns.text_norm) * _ROUNDED) ** 2 if columns.text else Fraction(0)
-
-
 def _refuse_other_width(rows: NDArray[Any], size: int) -> None:
     if rows.ndim != 2 or rows.shape[1] != size:
         raise PlanViolation(f"A view of {size} numbers was declared. Got shape {rows.shape[1:]}.")
+
+
+Block = Cells | Values | Rows | TableRows | EvenBins | Bins | ColumnSums | Crossings | PairCells | HatCells
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,6 +236,7 @@ class Blocks(Data):
     everybody: bool = False
 
     def __post_init__(self) -> None:
+        conform(self)
         bound = checked_bound("bound", self.bound)
         for block in self.blocks:
             whole("size", block.size, at_least=0)

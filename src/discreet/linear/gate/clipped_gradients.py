@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from discreet.linear.gate.adding import Integers, add_cells, add_values
 from discreet.linear.gate.coordinates import Coordinates, Marginals, Whitened, standard_norms
-from discreet.linear.gate.data import Data, checked_bound, refuse_other_shapes
-from discreet.linear.gate.record_store import Block, Blocks, RecordStore, Working
+from discreet.linear.gate.data import checked_bound, refuse_other_shapes
+from discreet.linear.gate.record_store import Block, RecordStore, Working
 from discreet.linear.gate.score_cells import ScoreCells, round_scores
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, readable, row_norms
@@ -25,6 +25,7 @@ from discreet.linear.kernels.row_tiles import tile_scores
 from discreet.linear.kernels.rowwise import find_half_octaves, times
 from discreet.linear.kernels.tiled_kernel import tiled_gradient
 from discreet.linear.losses import Loss
+from discreet.trusted.plain_data import Checked, Data, conform
 
 Array = NDArray[np.float64]
 
@@ -61,6 +62,7 @@ class ClippedGradient(Data):
     clip_norm: float
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("clip_norm", self.clip_norm)
 
     @property
@@ -85,7 +87,7 @@ def _refuse_other_size(theta: Array, coordinates: Coordinates, outputs: int = 1)
     refuse_other_shapes(theta=(theta, shape))
 
 
-def sum_of_gradients(loss: Loss, working: Blocks, theta: Array, clip_norm: float, grid: float) -> Integers:
+def sum_of_gradients(loss: Loss, working: Any, theta: Array, clip_norm: float, grid: float) -> Integers:
     """The sum of clipped gradients over blocks of records, in grid steps.
 
     Guarantee: a record, or a person with all rows, changes it by a vector of norm at most ``clip_norm / grid``.
@@ -112,7 +114,7 @@ class RowNorms(Data):
     """The norm of each encoded row."""
 
     def __call__(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], Any]]:
-        return ((row_norms(x, 0.0), weights) for x, _, weights in store.chunks())
+        return ((row_norms(x, 0.0), weights) for x, _, weights, _ in store.chunks())
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class StandardNorms(Data):
     marginals: Marginals
 
     def __call__(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], Any]]:
-        return ((standard_norms(x, self.marginals), weights) for x, _, weights in store.chunks())
+        return ((standard_norms(x, self.marginals), weights) for x, _, weights, _ in store.chunks())
 
     def content(self) -> tuple[Any, ...]:
         """What moves rows."""
@@ -163,7 +165,7 @@ class Scores(Data):
 
 
 @dataclass(frozen=True, eq=False)
-class HalfOctaves(Data):
+class HalfOctaves(Data, Checked):
     """Each record adds 1 to the half octave of the size that its view tells.
 
     Guarantee: the sensitivity is 1, however large the size is.
@@ -198,6 +200,7 @@ class ScoreLine(Data):
     size = 2
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("unit", self.unit)
         checked_bound("clip_norm", self.clip_norm)
 
@@ -228,18 +231,17 @@ class ScoreLine(Data):
 
 @dataclass(frozen=True, eq=False)
 class CountExcess(Data):
-    """By how much counts are above the exponential of the score of ``theta``, both cut at ``cut``.
+    """By how much counts are above the exponential of their scores, both cut at ``cut``.
 
     Guarantee: a record adds the difference of two numbers between 0 and ``cut``, clamped to it.
     """
 
-    coordinates: Coordinates
-    target: Target
-    theta: Array
+    scores: Scores
     cut: float
     size = 1
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("cut", self.cut)
 
     @property
@@ -249,16 +251,15 @@ class CountExcess(Data):
 
     def total(self, store: RecordStore, grid: float) -> Integers:
         """The sum in grid steps."""
-        _refuse_other_size(self.theta, self.coordinates)
-        total, working = np.zeros(1, np.int64), store.working(self.coordinates, self.target)
-        for block in working:
-            expected = np.exp(np.minimum(scores_of(block, self.theta, working), math.log(self.cut)))
+        total = np.zeros(1, np.int64)
+        for block, score in self.scores.with_blocks(store):
+            expected = np.exp(np.minimum(score, math.log(self.cut)))
             above = (np.clip(block.y, 0, self.cut) - expected)[:, None]
             add_values(total, above, block.weights, grid, (self.cut,))
         return total
 
 
-def scores_of(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
+def scores_of(block: Block, theta: Array, working: Working) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
     if block.tiled:
         return tile_scores(block.z, len(block.y), theta[1:], 0.0)

@@ -16,19 +16,18 @@ from discreet.linear.gate.adding import Array, Integers, add_cells, add_rows, ad
 from discreet.linear.gate.basis import Basis, between
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import Data, dense, refuse_bad_knots, refuse_other_shapes
+from discreet.linear.gate.data import dense, refuse_bad_knots, refuse_other_shapes
 from discreet.linear.gate.record_store import Chunk
-from discreet.linear.kernels.coefficients import compiled
+from discreet.linear.kernels.rank_crossings import CROSSINGS, cross, square_parts
 from discreet.linear.kernels.rowwise import add_cut_ones
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import residuals
+from discreet.trusted.plain_data import Data
 
 Places = tuple[int, int]
 
 WIDEST = math.sqrt(3.0)
 """The largest rank; ranks of evenly spread values have variance 1."""
-CROSSINGS = 3
-"""Of a pair: functions of two ranks, of degree 3."""
 SIDE = 6
 """Cells of a pair, each way."""
 COUNTED, SQUARES = 0.5, 0.25
@@ -117,7 +116,7 @@ class Crossings(Data):
             each = None if weights is None else weights[own]
             rows = clip_rows(self._rows(x[own], y[own]), 1.0)  # one that is not finite adds nothing
             squares = np.empty((len(rows), len(self.pairs)))
-            _square_parts(rows, squares)
+            square_parts(rows, squares)
             add_rows(counts[:cut], rows, each, grid)
             add_rows(counts[cut:], squares, each, grid, SQUARES)
 
@@ -127,31 +126,8 @@ class Crossings(Data):
         first, second = np.array([[columns.index(j) for j in pair] for pair in self.pairs]).T
         found = np.empty((len(x), CROSSINGS * len(self.pairs)))
         every = np.stack([ranks[j] for j in columns], axis=1)
-        _cross(every, first, second, self.weights, self.residual(x, y), found)
+        cross(every, first, second, self.weights, self.residual(x, y), found)
         return found
-
-
-@compiled
-def _cross(every: Array, first: Any, second: Any, weights: Array, factors: Array, out: Array) -> None:
-    """Row by row, whatever the others are; the coefficients are in the order of :class:`Crossings`."""
-    for i in range(len(every)):
-        for p in range(len(first)):
-            u, v, factor = every[i, first[p]], every[i, second[p]], factors[i]
-            for k in range(CROSSINGS):
-                one, u1, v1, u2, v2, u3, v3, uv, uuv, uvv = weights[p, :, k]
-                found = one + u * (u1 + u * (u2 + u * u3)) + v * (v1 + v * (v2 + v * v3))
-                out[i, CROSSINGS * p + k] = factor * (found + u * v * (uv + u * uuv + v * uvv))
-
-
-@compiled
-def _square_parts(rows: Array, out: Array) -> None:
-    """The squared norm of every pair's part of a row."""
-    for i in range(len(out)):
-        for p in range(out.shape[1]):
-            total = 0.0
-            for k in range(CROSSINGS):
-                total += rows[i, CROSSINGS * p + k] ** 2
-            out[i, p] = total
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +148,7 @@ class PairCells(Data):
         return len(self.pairs) * (1 + Fraction(COUNTED) ** 2 + Fraction(SQUARES) ** 2)
 
     def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        x, y, weights = chunk
+        x, y, weights, _ = chunk
         codes = {
             j: np.clip((rank / WIDEST + 1) / 2 * SIDE, 0, SIDE - 1).astype(int)
             for j, rank in self.ranks.of(x, self.pairs).items()

@@ -21,8 +21,6 @@ from discreet.errors import real, whole
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import are_bounded, bound_rows
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -69,27 +67,6 @@ class Columns:
         """The bound on the norm of a row."""
         return math.sqrt(self.numerics + len(self.groups) + self.text_square)
 
-    def public_centre(self) -> Array:
-        """The middle of every column before anything is known."""
-        centre = np.zeros(self.width)
-        centre[: self.numerics] = 0.5
-        centre[self.categories] = 1.0 / self._choices()
-        return centre
-
-    def public_variance(self) -> Array:
-        """The variance of every column if values were spread evenly."""
-        variance = np.full(self.width, 1.0 / 12)
-        choices = self._choices()
-        variance[self.categories] = (1 - 1 / choices) / choices
-        variance[self.words] = self.text_square / max(self.text, 1)
-        return variance
-
-    def public_limits(self) -> tuple[Array, Array]:
-        """The least and the largest value of every column."""
-        lower, upper = np.zeros(self.width), np.ones(self.width)
-        lower[self.words], upper[self.words] = -self.text_norm, self.text_norm
-        return lower, upper
-
     def admit(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """The rows moved into what is promised, as float32; rows with NaN or infinity are left out.
 
@@ -117,7 +94,3 @@ class Columns:
         if self.text:
             kept[:, self.words] = clip_rows(np.ascontiguousarray(kept[:, self.words]), self.text_norm)
         return kept, finite
-
-    def _choices(self) -> Array:
-        """For each one-hot column, how many values its group can take."""
-        return np.repeat([float(max(size, 2)) for size in self.groups], self.groups)

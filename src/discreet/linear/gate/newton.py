@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,12 @@ from discreet.errors import PlanViolation, real
 from discreet.linear.gate.adding import Integers
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.coordinates import Whitened
-from discreet.linear.gate.data import Data, dense, refuse_other_shapes
+from discreet.linear.gate.data import dense, refuse_other_shapes
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.kernels.rowwise import add_cut_rows, times, weigh_rows
+from discreet.trusted.plain_data import Data, conform
 
 Array = NDArray[np.float64]
 
@@ -35,14 +35,6 @@ class Scale:
     def units(self) -> tuple[float, float, float, float]:
         """The units of g, H and J, and the clamp."""
         return self.slope, self.curvature, self.square, self.clamp
-
-
-class Derivatives(NamedTuple):
-    """The sums g, H and J of :class:`NewtonStep`, with noise."""
-
-    g: Array
-    h: Array
-    j: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +58,7 @@ class NewtonStep(Data):
     bound = 1.0
 
     def __post_init__(self) -> None:
+        conform(self)
         for name, value in zip(("slope", "curvature", "square", "clamp"), self.scale.units, strict=True):
             real(name, value, above=0)
         if self.scale.code not in (LOGISTIC, SQUARED, POISSON):
@@ -103,15 +96,6 @@ class NewtonStep(Data):
             squares = lattice.products(_by_person(residuals, people), None)
             total += np.concatenate([first, bent, squares])
         return total
-
-    def derivatives(self, noisy: Array, grid: float) -> Derivatives:
-        """What was released, in the units of the problem."""
-        size, triangle, lattice = self.white.width, self._triangle, Lattice.of(grid)
-        return Derivatives(
-            noisy[:size] / self.scale.slope,
-            lattice.unpack(noisy[size : size + triangle], size) / self.scale.curvature,
-            lattice.unpack(noisy[size + triangle :], size) / self.scale.square,
-        )
 
 
 def _by_person(rows: Array, people: NDArray[np.int64] | None) -> Array:

@@ -7,10 +7,8 @@ public of the rows, the query and the grid. It is data: its answer is a function
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,49 +16,18 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.data import digest_of
-from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.people import RowsOfPeople
 from discreet.linear.gate.private_table import EncodedRows, View
+from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.records import CATALOGUE
 from discreet.linear.losses import Loss
-from discreet.linear.roll_call import Tally
+from discreet.linear.packed_questions import Packed
+from discreet.linear.partition_results import PartitionSums
+from discreet.trusted.opaque import AnyRows, Opaque
+from discreet.trusted.plain_data import refuse_foreign
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-_LARGE = 2**12  # bytes of an array that is sent once
-
-
-class Packed(NamedTuple):
-    """Plain data as bytes. Large arrays and losses are apart, by their digests, so that they are sent once."""
-
-    data: bytes
-    parts: dict[bytes, Any]
-
-    @classmethod
-    def of(cls, value: Any) -> Packed:
-        file, parts = io.BytesIO(), {}
-
-        class Pickler(pickle.Pickler):
-            def persistent_id(self, value: Any) -> bytes | None:
-                large = type(value) is np.ndarray and value.nbytes >= _LARGE and not value.dtype.hasobject
-                if not large and not isinstance(value, Loss):
-                    return None
-                key = digest_of((large and value.flags.f_contiguous, value))
-                parts[key] = value
-                return key
-
-        Pickler(file, protocol=5).dump(value)
-        return cls(file.getvalue(), parts)
-
-
-def unpack(data: bytes, parts: Mapping[bytes, Any]) -> Any:
-    """The value that was packed; KeyError if one of its parts is not there."""
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, key: bytes) -> Any:
-            return parts[key]
-
-    return Unpickler(io.BytesIO(data)).load()
 
 
 class Asked(NamedTuple):
@@ -89,7 +56,7 @@ class Question(NamedTuple):
         return hashlib.sha256(hashlib.sha256(self.view).digest() + self.asked).hexdigest()
 
 
-Ask = Callable[[Question, Tally], None]
+Ask = Callable[[Question, PartitionSums], None]
 """Sends a question to all partitions and lets the tally have their answers."""
 
 
@@ -103,18 +70,19 @@ class PartitionedTable(Opaque):
 
     def rows(self, view: View) -> PartitionedRows:
         """The rows of a view, which answer queries."""
+        refuse_foreign(view)
         return PartitionedRows(self, view)
 
     def _row_count(self) -> int:
         return sum(self._rows)
 
-    def _total(self, view: Packed, asked: Asked, grid: float) -> Integers:
+    def _add_up(self, view: Packed, asked: Asked, grid: float) -> Integers:
         """The sum over all partitions, each counted exactly once. Private."""
         packed = Packed.of(asked)
         question = Question(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
         self._asked += 1
         like = BoundedSum(np.zeros(asked.query.size, np.int64), float(asked.query.bound), grid=grid)
-        tally = Tally(question.release, len(self._rows), like, self._rows, question.digest)
+        tally = PartitionSums(question.release, len(self._rows), like, self._rows, question.digest)
         self._ask(question, tally)
         return tally.total()
 
@@ -122,11 +90,13 @@ class PartitionedTable(Opaque):
         return f"PartitionedTable(partitions={len(self._rows)})"
 
 
-class PartitionedRows(Opaque):
+class PartitionedRows(AnyRows):
     """Rows of a view in all partitions. They answer the queries of one table's rows, by the same sums."""
 
     __slots__ = ("_fills", "_packed", "_table", "_view", "basis")
 
+    _answers: ClassVar[tuple[type, ...]] = (*CATALOGUE, *RawColumns._answers, RowsOfPeople)
+    _elsewhere = True
     sparse = False
 
     def __init__(self, table: PartitionedTable, view: View) -> None:
@@ -159,9 +129,8 @@ class PartitionedRows(Opaque):
     def _row_count(self) -> int:
         return self._table._row_count()
 
-    def _total(self, query: Any, grid: float) -> Integers:
-        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
-        return self._table._total(self._packed, Asked(query, self._fills, self.basis), grid)
+    def _sum(self, query: Any, grid: float) -> Integers:
+        return self._table._add_up(self._packed, Asked(query, self._fills, self.basis), grid)
 
     def __repr__(self) -> str:
         return f"PartitionedRows({type(self._view).__name__})"

@@ -6,9 +6,9 @@ holds of a person (docs/mathematics.md: U1). Gradients go further: those of a pe
 then.
 
 >>> people = People.of(np.array(["ann", "bob", "ann", None], object))
->>> people.codes.tolist(), people.rows.tolist()
-([0, 1, 0, -1], [2, 1])
->>> people.weights(least=1).round(3).tolist()
+>>> people
+People()
+>>> people._weights(least=1).round(3).tolist()
 [0.5, 1.0, 0.5, 0.0]
 """
 
@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
-from discreet.errors import PlanViolation
 from discreet.linear.gate.adding import Integers, add_cells
-from discreet.linear.gate.data import Data
+from discreet.trusted.opaque import AnyRows
+from discreet.trusted.plain_data import Data
 
 Array = NDArray[np.float64]
 
@@ -35,11 +35,25 @@ _ROOM = 2.0**-20  # below 1, for the sum of a person's weights: more than all th
 
 
 @dataclass(frozen=True, eq=False)
-class People:
+class RowsOfPeople(Data):
+    """Each person adds 1 to the cell of the binary logarithm of the number of their rows, rounded up.
+
+    Guarantee: the sensitivity is 1.
+    """
+
+    bound = 1.0
+    size = int(math.log2(MOST_ROWS)) + 1
+
+
+class People(AnyRows):
     """``codes``: for each row the number of its person, or -1 if it does not count; ``rows``: how many each has."""
 
-    codes: Codes
-    rows: Codes
+    __slots__ = ("_codes", "_rows")
+
+    _answers: ClassVar[tuple[type, ...]] = (RowsOfPeople,)
+
+    def __init__(self, codes: Codes, rows: Codes) -> None:
+        self._codes, self._rows = codes, rows
 
     @classmethod
     def of(cls, ids: NDArray[Any]) -> People:
@@ -59,25 +73,25 @@ class People:
         codes[order[(often > MOST_ROWS) & ~taken]] = NOBODY
         return cls(codes, np.minimum(found, MOST_ROWS))
 
-    def __len__(self) -> int:
-        """How many people there are: private."""
-        return len(self.rows)
+    def _count(self) -> int:
+        """How many people there are."""
+        return len(self._rows)
 
-    def at(self, rows: NDArray[np.int64]) -> People:
+    def _at(self, rows: NDArray[np.int64]) -> People:
         """Those to whom these rows belong, who then have no others."""
-        left, codes = np.unique(self.codes[rows], return_inverse=True)
-        return People(codes.reshape(-1).astype(self.codes.dtype), self.rows[left])
+        left, codes = np.unique(self._codes[rows], return_inverse=True)
+        return People(codes.reshape(-1).astype(self._codes.dtype), self._rows[left])
 
-    def weights(self, least: int, own: Array | None = None) -> Array:
+    def _weights(self, least: int, own: Array | None = None) -> Array:
         """1 / max(rows of the person, ``least``) for each row, times its ``own`` weight in [0, 1].
 
         Guarantee: those of a person sum to at most 1, also after they were rounded to float32.
         """
-        share = (1 - _ROOM) / np.maximum(self.rows, least)
-        weights = np.append(share, 0.0)[self.codes]
+        share = (1 - _ROOM) / np.maximum(self._rows, least)
+        weights = np.append(share, 0.0)[self._codes]
         return np.asarray(weights if own is None else weights * own)
 
-    def limit(self, weights: NDArray[Any]) -> Array:
+    def _limit(self, weights: NDArray[Any]) -> Array:
         """The weights, with 0 for all rows of a person whose weights, moved into [0, 1], sum to more than 1.
 
         Guarantee: weights of a person, also rounded to float32, sum to at most 1. They are compared in multiples of
@@ -86,30 +100,16 @@ class People:
         own = np.asarray(weights[:], np.float64)
         sane = np.clip(np.nan_to_num(own), 0.0, 1.0)
         sane = np.maximum(sane, sane.astype(np.float32))
-        counted = self.codes >= 0
+        counted = self._codes >= 0
         steps = np.ceil(sane[counted] * 2.0**40)
-        sums = np.bincount(self.codes[counted], steps, len(self.rows) + 1)
-        return np.asarray(np.where((sums[self.codes] <= 2.0**40) & counted, own, 0.0))
+        sums = np.bincount(self._codes[counted], steps, len(self._rows) + 1)
+        return np.asarray(np.where((sums[self._codes] <= 2.0**40) & counted, own, 0.0))
 
-    def order(self) -> NDArray[np.intp]:
+    def _order(self) -> NDArray[np.intp]:
         """The rows that count, those of a person next to one another, in the order of the table."""
-        return group_rows(self.codes)[0]
+        return group_rows(self._codes)[0]
 
-    def _total(self, query: RowsOfPeople, grid: float) -> Integers:
-        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
-        if type(query) is not RowsOfPeople:
-            raise PlanViolation(f"{type(query).__name__} is not a query about people.")
+    def _sum(self, query: RowsOfPeople, grid: float) -> Integers:
         total = np.zeros(query.size, np.int64)
-        add_cells(total, np.ceil(np.log2(np.maximum(self.rows, 1))).astype(np.int64), None, grid)
+        add_cells(total, np.ceil(np.log2(np.maximum(self._rows, 1))).astype(np.int64), None, grid)
         return total
-
-
-@dataclass(frozen=True, eq=False)
-class RowsOfPeople(Data):
-    """Each person adds 1 to the cell of the binary logarithm of the number of their rows, rounded up.
-
-    Guarantee: the sensitivity is 1.
-    """
-
-    bound = 1.0
-    size = int(math.log2(MOST_ROWS)) + 1

@@ -22,7 +22,6 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.cells import declared_numbers
 from discreet.linear.encoder import Encoding, schema_columns
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
@@ -31,6 +30,8 @@ from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema
 from discreet.linear.secret_sample import draw_rows
 from discreet.linear.storage import Storage
+from discreet.trusted.opaque import Opaque, discreetly
+from discreet.trusted.plain_data import Checked, refuse_foreign
 
 Array = NDArray[np.float64]
 
@@ -61,17 +62,19 @@ class PrivateTable(Opaque):
 
     def rows(self, view: View) -> Any:
         """The rows of a view, which answer queries."""
-        return view.rows(self)
+        refuse_foreign(view)
+        return discreetly(view._rows, self)
 
-    def arrays(self, view: EncodedRows) -> Arrays:
-        """Encoded rows for methods with theorems of their own. Private."""
-        return view.arrays(self)
+    def _arrays(self, view: EncodedRows) -> Arrays:
+        """Encoded rows for methods with theorems of their own."""
+        refuse_foreign(view)
+        return discreetly(view._arrays, self)
 
     def sampled(self, rate: float, stream: RandomStream) -> PrivateTable:
         """A secret sample: each row, or each person with all rows, is in it with the chance ``rate``."""
         chosen, found = draw_rows(rate, self._row_count(), self._people, stream), copy(self)
         found._chosen = chosen if self._chosen is None else self._chosen[chosen]
-        found._people = None if self._people is None else self._people.at(chosen)
+        found._people = None if self._people is None else self._people._at(chosen)
         found._target, found._weights = part_of(self._target, chosen), part_of(self._weights, chosen)
         return found
 
@@ -87,16 +90,13 @@ class PrivateTable(Opaque):
         """The weight of each row; those of a person sum to at most 1, in full from ``least`` rows on."""
         if self._people is None:
             return self._weights
-        return self._people.weights(1 if least is None else least, self._weights)
+        return self._people._weights(1 if least is None else least, self._weights)
 
     def __copy__(self) -> PrivateTable:
         found: PrivateTable = object.__new__(PrivateTable)
         for name in PrivateTable.__slots__:
             setattr(found, name, getattr(self, name))
         return found
-
-    def __repr__(self) -> str:
-        return "PrivateTable()"
 
 
 class Arrays(NamedTuple):
@@ -108,35 +108,35 @@ class Arrays(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PersonRows:
+class PersonRows(Checked):
     """How many rows each person has: for :class:`~discreet.linear.gate.people.RowsOfPeople`."""
 
-    def rows(self, table: PrivateTable) -> People | None:
+    def _rows(self, table: PrivateTable) -> People | None:
         return table._people
 
 
 @dataclass(frozen=True, eq=False)
-class TargetRows:
+class TargetRows(Checked):
     """Records without features. ``least`` is the number of rows from which on a person counts in full."""
 
     loss: Loss
     least: int | None = None
     columns = Columns(0)
 
-    def rows(self, table: PrivateTable) -> Records:
+    def _rows(self, table: PrivateTable) -> Records:
         nothing, weights = np.empty((table._row_count(), 0)), table._weights_with(self.least)
         return Records(self.loss, nothing, table._target, self.columns, weights, table._people)
 
 
 @dataclass(frozen=True, eq=False)
-class UndeclaredColumns:
+class UndeclaredColumns(Checked):
     """The columns without bounds as they were read: those of a schema, or all of them."""
 
     columns: int
     schema: Schema | None = None
     least: int | None = None
 
-    def rows(self, table: PrivateTable) -> RawColumns:
+    def _rows(self, table: PrivateTable) -> RawColumns:
         found = table._table
         if self.schema is not None:
             found = _undeclared_columns(schema_columns(found, self.schema), self.schema)
@@ -144,20 +144,20 @@ class UndeclaredColumns:
 
 
 @dataclass(frozen=True, eq=False)
-class TargetColumn:
+class TargetColumn(Checked):
     """The target as a column without bounds."""
 
     least: int | None = None
     columns = 1
 
-    def rows(self, table: PrivateTable) -> RawColumns:
+    def _rows(self, table: PrivateTable) -> RawColumns:
         target = table._target
         column = OnDemand((len(target), 1), lambda rows: target[rows][:, None])
         return RawColumns(column, table._weights_with(self.least))
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedRows:
+class EncodedRows(Checked):
     """Encoded records: the columns ``seen`` of an encoding, or all, with targets clipped to ``bounds``, if given.
 
     Queries about ``whole_rows`` need dense ones.
@@ -178,12 +178,12 @@ class EncodedRows:
             return found
         return replace(found, numerics=int(np.sum(self.seen < found.numerics)))
 
-    def rows(self, table: PrivateTable) -> Records:
-        x, y, weights = self.arrays(table)
+    def _rows(self, table: PrivateTable) -> Records:
+        x, y, weights = self._arrays(table)
         shelf = table._storage.shelf()
         return Records.of(self.loss, x, y, self.columns, weights, table._people, shelf, self.whole_rows)
 
-    def arrays(self, table: PrivateTable) -> Arrays:
+    def _arrays(self, table: PrivateTable) -> Arrays:
         """The rows, their targets and weights."""
         x, y = part_of(self.encoding.on_demand(table._table), table._chosen), table._target
         if self.seen is not None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import PlanViolation, whole
 from discreet.linear.gate.adding import Array, Integers, add_cells, add_sparse_cells
-from discreet.linear.gate.data import Data, refuse_foreign, refuse_other_shapes
-from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.sparse_rows import pieces
 from discreet.linear.inputs import sane_csr
+from discreet.trusted.opaque import AnyRows
+from discreet.trusted.plain_data import Checked, Data, conform
 
 SMALLEST, LARGEST = -32, 64
 """Powers of two that are told apart."""
@@ -29,26 +30,34 @@ _ROUNDING = 1 + 1e-9
 _BLOCK = 2**21  # numbers read at once
 
 
-@dataclass(frozen=True, eq=False)
-class PowerCells(Data):
-    """Each record adds 1, for each column, to the cell of the power of two of its number; NaN counts for nothing.
-
-    The cells are those of 2**(e-1) < \\|x\\| <= 2**e, below zero from the left, zero in the middle.
+class _ColumnCells(Data):
+    """Each record adds 1, for each column, to one of some cells, or to none.
 
     Guarantee: the sensitivity is the square root of the number of columns.
     """
 
-    columns: int
-    cells = 2 * POWERS + 1
+    columns: Any
+    cells: Any
 
     @property
     def size(self) -> int:
-        return self.columns * self.cells
+        return int(self.columns * self.cells)
 
     @property
     def bound(self) -> float:
         """The sensitivity."""
         return math.sqrt(whole("columns", self.columns, at_least=1)) * _ROUNDING
+
+
+@dataclass(frozen=True, eq=False)
+class PowerCells(_ColumnCells, Checked):
+    """Each record adds 1, for each column, to the cell of the power of two of its number; NaN counts for nothing.
+
+    The cells are those of 2**(e-1) < \\|x\\| <= 2**e, below zero from the left, zero in the middle.
+    """
+
+    columns: int
+    cells = 2 * POWERS + 1
 
     def cells_of(self, values: Array, columns: Any) -> Array:
         """The cell of each value; NaN for NaN."""
@@ -58,17 +67,15 @@ class PowerCells(Data):
 
 
 @dataclass(frozen=True, eq=False)
-class RangeCells(Data):
-    """Each record adds 1, for each column, to one of ``zoom`` even cells across its range, or to one beside it.
-
-    Guarantee: the sensitivity is the square root of the number of columns.
-    """
+class RangeCells(_ColumnCells):
+    """Each record adds 1, for each column, to one of ``zoom`` even cells across its range, or to one beside it."""
 
     lower: Array
     width: Array
     zoom: int
 
     def __post_init__(self) -> None:
+        conform(self)
         whole("zoom", self.zoom, at_least=1)
         refuse_other_shapes(lower=(self.lower, (len(self.lower),)), width=(self.width, (len(self.lower),)))
 
@@ -80,15 +87,6 @@ class RangeCells(Data):
     def cells(self) -> int:
         return self.zoom + 2
 
-    @property
-    def size(self) -> int:
-        return self.columns * self.cells
-
-    @property
-    def bound(self) -> float:
-        """The sensitivity."""
-        return math.sqrt(whole("columns", self.columns, at_least=1)) * _ROUNDING
-
     def cells_of(self, values: Array, columns: Any) -> Array:
         """The cell of each value; NaN for NaN."""
         lower, width = self.lower[columns], self.width[columns]
@@ -97,10 +95,12 @@ class RangeCells(Data):
         return np.asarray(np.clip(np.where(at_the_end, self.zoom - 1, place), -1, self.zoom) + 1)
 
 
-class RawColumns(Opaque):
+class RawColumns(AnyRows):
     """Numbers as they were read, an array or a CSR array, with weights in [0, 1] or None."""
 
     __slots__ = ("_table", "_weights", "columns")
+
+    _answers: ClassVar[tuple[type, ...]] = (PowerCells, RangeCells)
 
     def __init__(self, table: Any, weights: Array | None = None) -> None:
         self._table = sane_csr(table) if issparse(table) else table
@@ -110,19 +110,16 @@ class RawColumns(Opaque):
     def _row_count(self) -> int:
         return int(self._table.shape[0])
 
-    def _total(self, query: PowerCells | RangeCells, grid: float) -> Integers:
-        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
-        if type(query) not in (PowerCells, RangeCells) or query.columns != self.columns:
-            raise PlanViolation(f"{type(query).__name__} is not a query about these columns.")
-        refuse_foreign(query)
+    def _sum(self, query: PowerCells | RangeCells, grid: float) -> Integers:
+        if query.columns != self.columns:
+            raise PlanViolation(f"The query is about {query.columns} columns. The rows have {self.columns}.")
         total = np.zeros(query.size, np.int64)
-        with np.errstate(all="ignore"):
-            for rows in pieces(self._table) if issparse(self._table) else self._blocks():
-                own = None if self._weights is None else self._weights[rows]
-                if issparse(self._table):
-                    self._add_sparse(total, csr_array(self._table[rows]), own, query, grid)
-                else:
-                    self._add(total, np.asarray(self._table[rows], np.float64), own, query, grid)
+        for rows in pieces(self._table) if issparse(self._table) else self._blocks():
+            own = None if self._weights is None else self._weights[rows]
+            if issparse(self._table):
+                self._add_sparse(total, csr_array(self._table[rows]), own, query, grid)
+            else:
+                self._add(total, np.asarray(self._table[rows], np.float64), own, query, grid)
         return total
 
     def _add(self, total: Integers, values: Array, weights: Any, query: Any, grid: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,26 +47,22 @@ _CHUNK = 2**22  # numbers that are encoded, kept or transformed together: what i
 
 
 class Chunk(NamedTuple):
-    """Some records: admitted features, targets, and weights (None if all are 1)."""
+    """Some records: admitted features, targets, weights (None if all are 1), and the number of each one's person.
+
+    The records of a person are all in one chunk, next to one another.
+    """
 
     x: Any
     y: Array
     weights: Array | None
-
-
-class _Owned(NamedTuple):
-    """A chunk, and whose each record is."""
-
-    x: Any
-    y: Array
-    weights: Array | None
-    people: Codes | None
+    people: Codes | None = None
 
 
 class RecordStore:
     """Encoded records with their targets. Refusals depend on types and shapes alone.
 
-    With ``sparse``, the features of chunks and blocks are CSR (:mod:`~discreet.linear.gate.sparse_rows`).
+    ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. With ``sparse`` it stays
+    sparse, and so do the features of chunks and blocks (:mod:`~discreet.linear.gate.sparse_rows`).
     """
 
     part = _CHUNK
@@ -97,9 +93,9 @@ class RecordStore:
         self._y = _one_each("y", y, self._x.shape[0])
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         if people is not None:
-            self._weights = people.limit(np.ones(len(people.codes)) if weights is None else weights)
-        self._order = None if people is None else people.order()
-        self._people = None if people is None else people.codes
+            self._weights = people._limit(np.ones(len(people._codes)) if weights is None else weights)
+        self._order = None if people is None else people._order()
+        self._people = None if people is None else people._codes
         self._kept = self.shelf.keep(self._read())
 
     def __len__(self) -> int:
@@ -112,23 +108,22 @@ class RecordStore:
 
     def everybody(self) -> Iterator[Chunk]:
         """All records with finite features, whatever their target."""
-        return (chunk for chunk, _ in self._all_chunks())
+        for chunk in self._kept:
+            x = chunk.x
+            if self.sparse and self.columns.text:
+                x = sparse_rows.shorten_rows(x, self.columns.text_norm)
+            if self._fill is not None:
+                marked = x[:, : self.columns.numerics] == MISSING
+                if marked.any():
+                    x = x.copy()
+                    x[:, : self.columns.numerics][marked] = self._fill[np.nonzero(marked)[1]]
+            yield chunk._replace(x=x)
 
     def chunks(self) -> Iterator[Chunk]:
         """The records that count."""
-        return (chunk for chunk, _ in self.owned_chunks())
-
-    def owned_chunks(self) -> Iterator[tuple[Chunk, Codes | None]]:
-        """The records that count, and the number of each one's person, if there are people.
-
-        Those of a person are all in one chunk, next to one another.
-        """
-        for chunk, people in self._all_chunks():
+        for chunk in self.everybody():
             accepted = accepted_targets(self.loss, chunk.y)
-            if accepted.all():
-                yield chunk, people
-            else:
-                yield _part(chunk, accepted), None if people is None else people[accepted]
+            yield chunk if accepted.all() else _part(chunk, accepted)
 
     def as_text(self, norm: float) -> RecordStore:
         """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
@@ -151,17 +146,6 @@ class RecordStore:
             raise PlanViolation("Missing numbers of dense records are filled with finite values.")
         self._fill = np.clip(values, 0, 1).astype(np.float32)
         self._remembered = {}
-
-    def _all_chunks(self) -> Iterator[tuple[Chunk, Codes | None]]:
-        for x, y, weights, people in self._kept:
-            if self.sparse and self.columns.text:
-                x = sparse_rows.shorten_rows(x, self.columns.text_norm)
-            if self._fill is not None:
-                marked = x[:, : self.columns.numerics] == MISSING
-                if marked.any():
-                    x = x.copy()
-                    x[:, : self.columns.numerics][marked] = self._fill[np.nonzero(marked)[1]]
-            yield Chunk(x, y, weights), people
 
     def working(self, coordinates: Any, target: Callable[[Array], Array]) -> Working:
         """The records in public coordinates, with mapped targets. The last ones asked for are kept."""
@@ -186,7 +170,7 @@ class RecordStore:
 
     def _map(self, coordinates: Any, target: Callable[[Array], Array]) -> Working:
         if coordinates.constant == 0.0:
-            targets = self.shelf.keep((_targets_of(y, target),) for _, y, _ in self.chunks())
+            targets = self.shelf.keep((_targets_of(y, target),) for _, y, *_ in self.chunks())
             return _Aimed(self._white(coordinates), targets)
         constant, centre = coordinates.constant, getattr(coordinates, "centre", None)
         return Working(self.blocks(coordinates.apply, target, constant, centre), constant, self.shelf, centre)
@@ -203,7 +187,7 @@ class RecordStore:
         return self.remember("white", coordinates.digest, make)
 
     def _tiled_blocks(self, tile: Callable[[Any], tuple[Tiles, Array]]) -> Iterator[Block]:
-        for x, y, weights in self.chunks():
+        for x, y, weights, _ in self.chunks():
             tiles, norms = tile(x)
             weights = None if weights is None else weights.astype(np.float32)
             yield Block(tiles, np.zeros(len(y), np.float32), weights, norms)
@@ -217,20 +201,20 @@ class RecordStore:
     ) -> Iterator[Block]:
         """The same for one pass."""
         step = max(1, self.part // max(1, self.columns.width))
-        for (x, y, weights), people in self.owned_chunks():
+        for x, y, weights, people in self.chunks():
             if self.sparse:
                 z: Any = transform(x)
             else:
-                parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
-                z = np.ascontiguousarray(_join(parts), np.float32)
+                parts = [transform(x[start : start + step]) for start in range(0, max(len(x), 1), step)]
+                z = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts), np.float32)
             weights = None if weights is None else weights.astype(np.float32)
             norms = row_norms(z, constant) if centre is None else centred_norms(z, constant, centre)
             yield Block(z, _targets_of(y, target), weights, norms, people)
 
-    def _read(self) -> Iterator[_Owned]:
+    def _read(self) -> Iterator[Chunk]:
         return map(self._admit, sparse_rows.pieces(self._x) if self.sparse else self._parts())
 
-    def _admit(self, rows: Any) -> _Owned:
+    def _admit(self, rows: Any) -> Chunk:
         x: Any = self._x[rows]
         y = np.asarray(self._y[rows], np.float64)
         weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
@@ -245,7 +229,7 @@ class RecordStore:
         if weights is not None and not (known := np.isfinite(weights)).all():
             x, good = x[known[good]], good & known
         people = None if self._people is None else self._people[rows][good]
-        return _Owned(x, y[good], _bound_weights(weights, good), people)
+        return Chunk(x, y[good], _bound_weights(weights, good), people)
 
     def _parts(self) -> Iterator[Any]:
         """Which rows are read at once: slices of the table, or of the order of its people, none of them in two.
@@ -287,20 +271,6 @@ class Block(NamedTuple):
         return len(self.z.shape) == 3
 
 
-class Blocks(Protocol):
-    """Blocks of records that can be gone through again and again."""
-
-    @property
-    def constant(self) -> float:
-        """The number that stands before every row."""
-
-    @property
-    def centre(self) -> Centre | None:
-        """What is to be taken off every row of sparse blocks."""
-
-    def __iter__(self) -> Iterator[Block]: ...
-
-
 class Working:
     """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
 
@@ -332,21 +302,6 @@ def _targets_of(y: Array, target: Callable[[Array], Array]) -> Matrix:
         return target(y).astype(np.float32)
 
 
-def _pieces(rows: Any, count: int, step: int) -> Iterator[Any]:
-    """Rows, a slice or numbers of rows, in parts of ``step``; one part if there are none."""
-    if not isinstance(rows, slice):
-        yield from (rows[start : start + step] for start in range(0, max(len(rows), 1), step))
-        return
-    first, last, _ = rows.indices(count)
-    yield from (slice(start, min(start + step, last)) for start in range(first, max(last, first + 1), step))
-
-
-def _join(parts: Any) -> Any:
-    """Arrays one after the other, or None if there are none."""
-    parts = list(parts)
-    return parts[0] if len(parts) == 1 or parts[0] is None else np.concatenate(parts)
-
-
 def _one_each(name: str, values: Any, records: int) -> Any:
     """The values as an array, or as what gives them by slice."""
     if not hasattr(values, "dtype") and getattr(values, "shape", None) == (records,):
@@ -363,5 +318,5 @@ def _bound_weights(weights: Array | None, good: NDArray[np.bool_]) -> Array | No
 
 
 def _part(chunk: Chunk, which: NDArray[np.bool_]) -> Chunk:
-    weights = None if chunk.weights is None else chunk.weights[which]
-    return Chunk(chunk.x[which], chunk.y[which], weights)
+    parts: list[Any] = [None if part is None else part[which] for part in chunk]
+    return Chunk(*parts)

@@ -12,28 +12,25 @@ TypeError: Private rows have no length, no items and no truth value. Ask a query
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.core.silence import silently
-from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, HalfOctaves, ScoreLine
 from discreet.linear.gate.curve_rows import CurveStore
-from discreet.linear.gate.data import refuse_foreign
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.newton import NewtonStep
-from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import SecondMoments
 from discreet.linear.gate.shelf import Shelf
 from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.losses import Loss
+from discreet.trusted.opaque import AnyRows
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -42,27 +39,18 @@ CATALOGUE = (Blocks, HalfOctaves, SecondMoments, ClippedGradient, ScoreLine, Cou
 """The queries that records answer."""
 
 
-class Records(Opaque):
+class Records(AnyRows):
     """Encoded records with their targets: the columns are public, the rows are not.
 
-    ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says; with ``sparse`` it stays
-    sparse. Refusals depend on types and shapes alone.
+    Made of what a :class:`~discreet.linear.gate.record_store.RecordStore` takes.
     """
 
     __slots__ = ("_store", "basis")
 
-    def __init__(
-        self,
-        loss: Loss,
-        x: Any,
-        y: Any,
-        columns: Columns,
-        weights: Any = None,
-        people: People | None = None,
-        shelf: Shelf | None = None,
-        sparse: bool = False,
-    ) -> None:
-        self._store = RecordStore(loss, x, y, columns, weights, people, shelf, sparse)
+    _answers: ClassVar[tuple[type, ...]] = CATALOGUE
+
+    def __init__(self, *known: Any, **options: Any) -> None:
+        self._store = RecordStore(*known, **options)
         self.basis: Basis | None = None
 
     @classmethod
@@ -124,12 +112,7 @@ class Records(Opaque):
     def _row_count(self) -> int:
         return len(self._store)
 
-    @silently
-    def _total(self, query: Any, grid: float) -> Integers:
-        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
-        if type(query) not in CATALOGUE:
-            raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue.")
-        refuse_foreign(query)
+    def _sum(self, query: Any, grid: float) -> Integers:
         return np.asarray(query.total(self._store, grid))
 
     def __repr__(self) -> str:

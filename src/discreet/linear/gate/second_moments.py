@@ -15,11 +15,12 @@ from discreet.core.clipping import clip_rows
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.coordinates import Marginals, standardise
 from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import Data, checked_bound, dense
+from discreet.linear.gate.data import checked_bound, dense
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import put_ones_before
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
+from discreet.trusted.plain_data import Data, conform
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -86,6 +87,7 @@ class SecondMoments(Data):
     limit: float
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("limit", self.limit)
 
     @property
@@ -113,13 +115,9 @@ class SecondMoments(Data):
                 lattice.add_products(part, None if weights is None else weights[own], total)
         return lattice.pack(total, size)
 
-    def matrix(self, noisy: Array, grid: float) -> Array:
-        """The symmetric matrix that was released as a vector."""
-        return Lattice.of(grid).unpack(noisy, self.view.width + 1)
-
     def _rows(self, store: RecordStore) -> Iterator[tuple[Any, Array | None]]:
         step = self.view.part
-        for x, _, weights in store.chunks():
+        for x, _, weights, _ in store.chunks():
             for start in range(0, len(dense(x)), step):
                 own = slice(start, start + step)
                 yield self.view(x[own]), None if weights is None else weights[own]
@@ -186,10 +184,3 @@ class Lattice:
         """What :meth:`add_products` gave, its upper triangle as a vector in units of the grid."""
         upper = np.triu_indices(size)
         return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))
-
-    def unpack(self, triangle: Array, size: int) -> Array:
-        """The symmetric matrix of which :meth:`products` made a vector."""
-        upper = np.triu_indices(size)
-        matrix = np.zeros((size, size))
-        matrix[upper] = np.where(upper[0] == upper[1], 0.5, self.diagonal / self.beside) * triangle
-        return matrix + matrix.T

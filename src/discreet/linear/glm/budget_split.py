@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.glm.spending import Spending
+from discreet.trusted.spending import Spending
 
 COUNTS, RECOUNT, WHITENING = 0.03, 0.10, 0.20
 """The shares that are always the same."""

@@ -20,8 +20,8 @@ from discreet.linear.gate.block_sums import ROUNDING, Blocks, Cells, ClassOf, Ta
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
-from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 

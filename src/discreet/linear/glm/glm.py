@@ -15,7 +15,7 @@ the same budget by a share that grows where records are few:
 
 >>> from discreet import Budget
 >>> from discreet.linear.losses import Logistic
->>> from discreet.linear.glm.spending import Spending
+>>> from discreet.trusted.spending import Spending
 >>> x = np.linspace(0, 1, 4000)[:, None]
 >>> fit = fit_glm(Logistic(), x, x[:, 0] > 0.3, Columns(numerics=1), Spending(Budget(1.0, 1e-6)))
 >>> bool(0.25 < -fit.intercept / fit.coefficients[0] < 0.35)
@@ -29,22 +29,23 @@ from typing import Any
 
 import numpy as np
 
-from discreet.linear.gate.coordinates import Marginals, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again, count_records, sees_slopes
+from discreet.linear.glm.frames import StandardFrame, WhiteFrame
 from discreet.linear.glm.inference import infer_effects
 from discreet.linear.glm.marginals import as_text, fill_missing, measure_columns
 from discreet.linear.glm.problems import Bounds, checked_bounds, describe_constant, describe_target
-from discreet.linear.glm.spending import Progress, Spending
 from discreet.linear.glm.steps import descend_noisily, recalibrate, share_of_recalibration, shrink_slopes
 from discreet.linear.glm.whitening import choose_coordinates
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Progress, Spending
 
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
 
@@ -119,7 +120,7 @@ def fit_records(
     marginals = measure_columns(records, count, spending)
     missing = fill_missing(records, marginals, count)
     coordinates, row_size = choose_coordinates(records, marginals, count, spending)
-    white = coordinates if isinstance(coordinates, Whitened) else None
+    white = coordinates if isinstance(coordinates, WhiteFrame) else None
     problem = describe_target(records, bounds, counts, spending)
     for_the_end = share_of_recalibration(records, count, spending)
     for_inference = 0.0
@@ -152,7 +153,7 @@ def fit_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spe
         counts = count_again(records, counts, spending.stage("classes"), _ROUGHLY)
     problem = describe_constant(records, bounds, counts, spending)
     nothing = np.zeros(records.columns.width)
-    coordinates = Standardised(Marginals(nothing, nothing + 1, nothing, nothing + 1), 1.0, True, False)
+    coordinates = StandardFrame(Marginals(nothing, nothing + 1, nothing, nothing + 1), 1.0, True, False)
     coefficients, intercept = coordinates.back(coordinates.of_constant(problem.start))
     return LinearModel(
         coefficients * problem.scale,

@@ -40,14 +40,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
-from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.newton import NewtonStep, Scale
 from discreet.linear.gate.records import Records
+from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.glm.public_columns import public_limits
+from discreet.linear.glm.triangles import derivatives
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -120,7 +123,7 @@ class Inference:
 def infer_effects(
     records: Records,
     problem: Problem,
-    white: Whitened,
+    white: WhiteFrame,
     theta: Array,
     count: float,
     references: Mapping[int, int],
@@ -145,7 +148,7 @@ def infer_effects(
     return found.without(twins_in(lines, white))
 
 
-def _typical_residual(problem: Problem, white: Whitened, theta: Array) -> float:
+def _typical_residual(problem: Problem, white: WhiteFrame, theta: Array) -> float:
     """For numbers of variance 1, what the features leave of it."""
     if problem.loss.kind != "numbers":
         return problem.residual
@@ -168,15 +171,15 @@ def infer(
     problem: Problem,
     records: Records,
     lines: Lines,
-    white: Whitened,
+    white: WhiteFrame,
     theta: Array,
     scale: Scale,
     stage: Stage,
 ) -> Inference:
     """The step from ``theta``, in the white coordinates of the lines."""
-    query = NewtonStep(white, lines.matrix, problem.target, theta, scale)
+    query = NewtonStep(white.map, lines.matrix, problem.target, theta, scale)
     noisy, noise, grid = stage.ask(records, query)
-    sums, errors = query.derivatives(noisy, grid), (noise / unit for unit in scale.units[:3])
+    sums, errors = derivatives(query, noisy, grid), (noise / unit for unit in scale.units[:3])
     step, covariance, doubt = newton_step(*sums, *errors)
     back = _back_to_lines(white) * problem.scale
     estimates = back @ (theta + step)
@@ -210,7 +213,7 @@ def newton_step(
     return step, covariance, doubt + typical * (unseen @ unseen.T) / _LEANS
 
 
-def coordinates_of(lines: Lines, white: Whitened, columns: Columns) -> Whitened:
+def coordinates_of(lines: Lines, white: WhiteFrame, columns: Columns) -> WhiteFrame:
     """White coordinates of the lines, from the second moments of all columns.
 
     A fit clamps its columns to where most records are, because it cannot afford long rows. A model that holds does
@@ -218,15 +221,15 @@ def coordinates_of(lines: Lines, white: Whitened, columns: Columns) -> Whitened:
     """
     merge, every = lines.matrix, white.marginals
     scale = np.sqrt(every.scale**2 @ merge)
-    lower, upper = (limit @ merge for limit in columns.public_limits())
+    lower, upper = (limit @ merge for limit in public_limits(columns))
     marginals = Marginals(every.centre @ merge, scale, lower, upper)
     eigenvalues, vectors = np.linalg.eigh(_second_moments(lines, white))
     noise = white.noise * math.sqrt((len(scale) + 1) / white.width)
     roots = np.sqrt(np.maximum(eigenvalues, _FLOOR * noise + 1e-3))
-    return Whitened(marginals, vectors / roots, vectors * roots)
+    return WhiteFrame(marginals, vectors / roots, vectors * roots)
 
 
-def twins_in(lines: Lines, white: Whitened) -> NDArray[np.bool_]:
+def twins_in(lines: Lines, white: WhiteFrame) -> NDArray[np.bool_]:
     """Which lines are nearly the same as another one, as far as the noise of the second moments lets one tell."""
     moments = _second_moments(lines, white)[1:, 1:]
     roots = np.sqrt(np.maximum(np.diag(moments), 1e-9))
@@ -235,7 +238,7 @@ def twins_in(lines: Lines, white: Whitened) -> NDArray[np.bool_]:
     return np.asarray((alike > _TWINS - error).any(axis=1))
 
 
-def _second_moments(lines: Lines, white: Whitened) -> Array:
+def _second_moments(lines: Lines, white: WhiteFrame) -> Array:
     """Those of a constant and the lines, each over its scale."""
     if white.moments is None:
         raise PlanViolation("The second moments of these coordinates were not released.")
@@ -246,7 +249,7 @@ def _second_moments(lines: Lines, white: Whitened) -> Array:
     return np.asarray(moved.T @ white.moments @ moved)
 
 
-def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: float, shares: Array) -> Array:
+def start_of(lines: Lines, white: WhiteFrame, coefficients: Array, intercept: float, shares: Array) -> Array:
     """A model of all columns in the white coordinates of the lines; pooled values have their mean effect."""
     shares = np.maximum(shares, 1e-9)
     means = [np.average(coefficients[list(own)], weights=shares[list(own)]) for own in lines.members]
@@ -255,7 +258,7 @@ def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: floa
     return np.asarray(white.inverse.T @ np.append(constant, slopes * white.marginals.scale))
 
 
-def _back_to_lines(white: Whitened) -> Array:
+def _back_to_lines(white: WhiteFrame) -> Array:
     """The matrix that makes parameters in white coordinates an intercept and coefficients of the lines."""
     slopes = white.rotation[1:] / white.marginals.scale[:, None]
     return np.vstack([white.rotation[0] - white.marginals.centre @ slopes, slopes])

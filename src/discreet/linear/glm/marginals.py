@@ -24,12 +24,10 @@ from discreet.linear.gate.block_sums import (
     ROUNDING,
     Blocks,
     Cells,
+    ColumnSums,
     EvenBins,
-    Levels,
-    Numbers,
     Offset,
     Rows,
-    TextSquares,
     WindowBin,
 )
 from discreet.linear.gate.clipped_gradients import (
@@ -44,7 +42,8 @@ from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.glm.public_columns import public_centre, public_limits, public_variance
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -231,7 +230,7 @@ def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals
     columns = records.columns
     k, width = columns.numerics, columns.width
     square = 1.25 * k + len(columns.groups) + 2 * columns.text_square
-    parts = (EvenBins(columns, BINS), Numbers(columns), Levels(columns), TextSquares(columns))
+    parts = (EvenBins(columns, BINS), ColumnSums(columns, squares=True))
     noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(square)))
     histograms = noisy[: k * BINS].reshape(k, BINS)
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
@@ -253,8 +252,8 @@ def from_release(
 ) -> Marginals:
     """Post-processing of the joint release; ``noise_of_bins`` is that of the histograms, if it is another."""
     error = noise / count  # of a mean
-    centre, variance = columns.public_centre(), columns.public_variance()
-    lower, upper = columns.public_limits()
+    centre, variance = public_centre(columns), public_variance(columns)
+    lower, upper = public_limits(columns)
     hidden = []
     for j, histogram in enumerate(histograms):
         found = moments(histogram, noise_of_bins or noise, count)
@@ -306,9 +305,9 @@ def means_of_present(marginals: Marginals, numerics: int, count: float) -> Array
 
 def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
     """The centre of the rows, with public scales: each row is clipped around the public centre."""
-    columns, public = records.columns, records.columns.public_centre()
+    columns, public = records.columns, public_centre(records.columns)
     known = public_marginals(columns)
-    radius = math.sqrt(max(float(columns.public_variance().sum()), 1e-6))
+    radius = math.sqrt(max(float(public_variance(columns).sum()), 1e-6))
     query = Blocks((Rows(Offset(public), columns.width, radius),), ROUNDING * radius)
     noisy, noise, _ = stage.ask(records, query)
     centre = public + shrink_offsets(noisy / count, noise / count, common=columns.numerics)
@@ -318,8 +317,8 @@ def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
 
 def public_marginals(columns: Columns) -> Marginals:
     """Public scales around 0, where nothing was looked at."""
-    scale = np.sqrt(columns.public_variance())
-    return Marginals(np.zeros(columns.width), scale, *columns.public_limits())
+    scale = np.sqrt(public_variance(columns))
+    return Marginals(np.zeros(columns.width), scale, *public_limits(columns))
 
 
 def shrink_offsets(offsets: Array, error: float, common: int = 0) -> Array:

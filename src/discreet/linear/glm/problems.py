@@ -30,8 +30,8 @@ from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.counts import Counts, sees_slopes
 from discreet.linear.glm.marginals import moments, resolve_bins
-from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ that numbers far from zero (years, identifiers of a machine) are found too. What
 clamped later, like everything outside of declared bounds.
 
 >>> from discreet import Budget
->>> from discreet.linear.glm.spending import Spending
+>>> from discreet.trusted.spending import Spending
 >>> years = np.random.default_rng(0).integers(1990, 2021, (5000, 1)).astype(float)
 >>> lower, upper = learned_ranges(RawColumns(years), Spending(Budget(1.0, 1e-6)), share=0.08).ranges[0]
 >>> 1000 < lower <= 1990, 2020 <= upper < 4100
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.gate.raw import POWERS, SMALLEST, PowerCells, RangeCells, RawColumns
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]

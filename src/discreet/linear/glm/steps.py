@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.descent import Path, descend
 from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, ScoreLine, Scores
-from discreet.linear.gate.coordinates import Coordinates, Whitened
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.frames import Frame, WhiteFrame
 from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Descent:
     """
 
     problem: Problem
-    coordinates: Coordinates
+    coordinates: Frame
     counts: Counts
     size: int
     row_size: float
@@ -75,7 +75,7 @@ class Descent:
 def descend_noisily(
     problem: Problem,
     records: Records,
-    coordinates: Coordinates,
+    coordinates: Frame,
     row_size: float,
     counts: Counts,
     averaging: float,
@@ -84,7 +84,7 @@ def descend_noisily(
 ) -> Descent:
     """Forty noisy full-batch steps, or fewer and longer ones, on this share of the budget."""
     size, count = records.columns.width + 1, counts.records
-    longer = stride(problem, count, size) if isinstance(coordinates, Whitened) else 1.0
+    longer = stride(problem, count, size) if isinstance(coordinates, WhiteFrame) else 1.0
     steps = round(BudgetSplit.of(count, records.columns, spending).steps / longer)
     stage = spending.stage("gradients", share, steps)
     return descend_in(problem, records, coordinates, row_size, counts, averaging, stage, longer)
@@ -93,7 +93,7 @@ def descend_noisily(
 def descend_in(
     problem: Problem,
     records: Records,
-    coordinates: Coordinates,
+    coordinates: Frame,
     row_size: float,
     counts: Counts,
     averaging: float,
@@ -102,7 +102,7 @@ def descend_in(
 ) -> Descent:
     """The descent of a stage, from the model without features; ``longer`` is the :func:`stride`."""
     size, count = records.columns.width + 1, counts.records
-    if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
+    if isinstance(coordinates, WhiteFrame) and coordinates.dimensions is not None:
         size = math.ceil(coordinates.dimensions)
     rule = step_rule(problem, stage, count, size, row_size * averaging, coordinates.curvature, longer)
     start = coordinates.of_constant(problem.start)
@@ -152,7 +152,7 @@ def step_rule(
 def noisy_descent(
     problem: Problem,
     records: Records,
-    coordinates: Coordinates,
+    coordinates: Frame,
     start: Array,
     rule: StepRule,
     count: float,
@@ -162,7 +162,7 @@ def noisy_descent(
     centred = problem.loss.outputs > 1  # adding the same to all scores of a softmax changes nothing
 
     def gradient(theta: Array) -> Array:
-        query = ClippedGradient(problem.loss, coordinates, problem.target, theta, rule.clip_norm)
+        query = ClippedGradient(problem.loss, coordinates.map, problem.target, theta, rule.clip_norm)
         noisy = stage.ask(records, query).value.reshape(theta.shape) / count
         if centred:
             noisy -= noisy.mean(axis=1, keepdims=True)
@@ -246,9 +246,9 @@ def recalibrate_classes(
     problem, coordinates, start, unit = descent.problem, descent.coordinates, descent.start, descent.unit
     features, count = theta - start, descent.counts.records
     # The size of a typical score, if nothing else is known of it.
-    expected = (1.0 if isinstance(coordinates, Whitened) else 0.5) * float(np.linalg.norm(features))
+    expected = (1.0 if isinstance(coordinates, WhiteFrame) else 0.5) * float(np.linalg.norm(features))
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
-    scores = Scores(coordinates, problem.target, features)
+    scores = Scores(coordinates.map, problem.target, features)
     typical = typical_size(records, scores, stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
@@ -286,7 +286,9 @@ def recalibrate_counts(records: Records, descent: Descent, theta: Array, stage: 
     mean = math.exp(float(problem.start))
     cut = max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength)
     cut = min(problem.largest, cut)
-    noisy, noise, _ = stage.ask(records, CountExcess(descent.coordinates, problem.target, theta, cut))
+    noisy, noise, _ = stage.ask(
+        records, CountExcess(Scores(descent.coordinates.map, problem.target, theta), cut)
+    )
     missing = float(noisy[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
     error = noise / (mean * count)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from discreet.linear.gate.people import People, RowsOfPeople
-from discreet.linear.glm.spending import Spending
+from discreet.trusted.spending import Spending
 
 _SHARE = 0.01  # of the budget, to learn how many rows people have
 _OWN = 0.5  # the part of what a model leaves unexplained that is taken to be the person's own

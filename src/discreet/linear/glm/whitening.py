@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.gate.clipped_gradients import StandardNorms, WhiteNorms
-from discreet.linear.gate.coordinates import Coordinates, Diagonal, Marginals, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
+from discreet.linear.glm.frames import DiagonalFrame, Frame, StandardFrame, WhiteFrame
 from discreet.linear.glm.marginals import Typical, typical_size
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.glm.public_columns import public_variance
+from discreet.linear.glm.triangles import symmetric
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -35,8 +38,8 @@ class Moments(NamedTuple):
 
 def choose_coordinates(
     records: Records, marginals: Marginals, count: float, spending: Spending
-) -> tuple[Coordinates, float]:
-    """Coordinates for the descent, and the typical norm of a row in them."""
+) -> tuple[Frame, float]:
+    """Frame for the descent, and the typical norm of a row in them."""
     columns = records.columns
     size, split = columns.width + 1, BudgetSplit.of(count, columns, spending)
     share = split.for_row_norms
@@ -44,15 +47,15 @@ def choose_coordinates(
     stage = spending.stage("row-norms", share / 2 if enough and not wide else share)
     radius = _radius(records, marginals, stage)
     if records.sparse or (wide and enough):
-        diagonal = Diagonal.of(marginals, radius.size, records.sparse)
+        diagonal = DiagonalFrame.of(marginals, radius.size, records.sparse)
         return diagonal, diagonal.row_size
     if not enough:
-        plain = Standardised(marginals, radius.size, radius.found, columns.text > columns.width / 2)
+        plain = StandardFrame(marginals, radius.size, radius.found, columns.text > columns.width / 2)
         return plain, plain.row_size
     stage = spending.stage("whitening", at_most_half(WHITENING, spending))
     white = whiten(records, marginals, radius.size, count, stage)
     stage = spending.stage("whitened-row-norms", share / 2)
-    typical = typical_size(records, WhiteNorms(white), stage).size
+    typical = typical_size(records, WhiteNorms(white.map), stage).size
     return white, min(max(typical, 1.0), 2 * math.sqrt(size))
 
 
@@ -61,12 +64,12 @@ def _radius(records: Records, marginals: Marginals, stage: Stage) -> Typical:
     typical = typical_size(records, StandardNorms(marginals), stage)
     if typical.found:
         return typical
-    expected = float((records.columns.public_variance() / marginals.scale**2).sum())
+    expected = float((public_variance(records.columns) / marginals.scale**2).sum())
     return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
 
 
-def whiten(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:
-    """Coordinates in which the rows (1, standardised features) have second moments near the identity.
+def whiten(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> WhiteFrame:
+    """Frame in which the rows (1, standardised features) have second moments near the identity.
 
     ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
     """
@@ -74,7 +77,7 @@ def whiten(records: Records, marginals: Marginals, radius: float, count: float, 
     floor = noise + LEAST_EIGENVALUE
     eigenvalues, vectors = np.linalg.eigh(matrix)
     roots = np.sqrt(np.maximum(eigenvalues, floor))
-    return Whitened(marginals, vectors / roots, vectors * roots, matrix, noise)
+    return WhiteFrame(marginals, vectors / roots, vectors * roots, matrix, noise)
 
 
 def second_moments(
@@ -86,4 +89,4 @@ def second_moments(
     wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
     query = SecondMoments(rows, min(max(wide, _SHORTEST * typical), _LONGEST * typical))
     noisy, noise, grid = stage.ask(records, query)
-    return Moments(query.matrix(noisy, grid) / count, noise * math.sqrt(2 * size) / count)
+    return Moments(symmetric(noisy, size, grid) / count, noise * math.sqrt(2 * size) / count)

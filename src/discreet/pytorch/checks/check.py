@@ -35,10 +35,10 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
-from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
+from discreet.pytorch.batches import Collate, Reader, reader
+from discreet.pytorch.checks.collation import refuse_mixing_collate
+from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
-from discreet.pytorch.checks.generators import random_state, seeded
 from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
@@ -56,16 +56,16 @@ from discreet.pytorch.checks.mixing import (
     rounds_coarsely,
 )
 from discreet.pytorch.checks.plain_state import PlainState, refuse_memory
+from discreet.pytorch.checks.seeded_draws import random_state, seeded
 from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
+from discreet.pytorch.loaders import take_apart
 from discreet.pytorch.per_example import (
-    WRITTEN,
     Losses,
-    insist_function,
     number_of_examples,
     per_example_gradients,
     rebuild,
@@ -75,6 +75,7 @@ from discreet.pytorch.per_example import (
     trainable,
     write_counts,
 )
+from discreet.pytorch.refusals import WRITTEN
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
 STEADY = 3  # draws held still in so many ways, as one of them may leave out a part of the model

@@ -10,14 +10,19 @@ GroupNorm(4, 16, ...)
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.loss import _Loss
 from torch.nn.parameter import is_lazy
 
 from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.checks.constancy import hooks_everywhere
+from discreet.pytorch.per_example import Losses
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
@@ -33,6 +38,28 @@ def bare(model: nn.Module) -> nn.Module:
         raise InvalidParameter("model", type(model).__name__, remedy)
     compiled = getattr(model, "_orig_mod", None)  # no import of the compiler, which takes seconds
     return compiled if isinstance(compiled, nn.Module) else model
+
+
+def insist_function(losses: Losses) -> Losses:
+    """``losses`` as given, refused unless it can be called with a model and a batch; it is not called here."""
+    if callable(losses) and not isinstance(losses, _Loss) and _takes_two(losses):
+        return losses
+    named = getattr(losses, "__name__", type(losses).__name__)
+    needed = (
+        "must be a function of the model and a batch, such as lambda model, batch: criterion(model(batch[0]), "
+        'batch[1]) with reduction="none".'
+    )
+    raise InvalidParameter("losses", named, needed)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # what is compiled may hide its parameters
+        return True
+    return True
 
 
 def is_fully_sharded(model: nn.Module) -> bool:

@@ -1,44 +1,16 @@
-"""The global generators of torch, numpy and Python: seeded, unknown, and back to what they were.
-
->>> before = random_state()
->>> with seeded(7):
-...     first = torch.rand(2)
->>> with seeded(7):
-...     bool((first == torch.rand(2)).all()), random_state() == before
-(True, False)
->>> random_state() == before
-True
-"""
+"""The global generators of torch, numpy and Python while private records are worked on, and afterwards."""
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-_ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "bytes", "default_rng", "test")
-
-
-@contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
-    """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
-    before, python, legacy = states_of_torch(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        torch.default_generator.manual_seed(seed)
-        _seed_devices(seed)
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
-        set_states_of_torch(before)
 
 
 @contextmanager
@@ -54,7 +26,7 @@ def unknown_draws() -> Iterator[None]:
         entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
         seed = int.from_bytes(entropy[:8]) >> 1
         torch.default_generator.set_state(_unknown_state())
-        _seed_devices(seed)
+        seed_devices(seed)
         random.seed(int.from_bytes(entropy[8:40]))
         _NUMPY.set_bit_generator(_OWN)
         np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
@@ -65,7 +37,7 @@ def unknown_draws() -> Iterator[None]:
         set_states_of_torch(before)
 
 
-def _seed_devices(seed: int) -> None:
+def seed_devices(seed: int) -> None:
     """Seed the generators of the devices in use.
 
     ``torch.manual_seed`` seeds all devices. For a device that is not initialised, torch stores the seed with the
@@ -95,12 +67,6 @@ _WHERE = slice(24, 24 + 8 * _WORDS)
 _JUST_SEEDED = torch.Generator().manual_seed(0).get_state()
 _NUMPY: Any = np.random  # whose stubs do not know all of it
 _OWN = np.random.MT19937()
-
-
-def random_state() -> tuple[str, ...]:
-    """The state of all global generators, to be compared."""
-    tensors = [state.numpy().tobytes().hex() for state in states_of_torch()]
-    return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
 
 
 class Draws:
@@ -154,13 +120,3 @@ def devices_in_use() -> range:
     """The graphics processors that have generators of their own by now."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return range(torch.cuda.device_count() if in_use else 0)
-
-
-def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
-    return [
-        (owner, name, getattr(owner, name))
-        for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))
-        for name in dir(kind)
-        if not name.startswith("_") and name not in _ADMINISTRATION and callable(getattr(owner, name, None))
-    ]

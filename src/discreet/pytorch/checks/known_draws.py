@@ -24,7 +24,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.generators import devices_in_use, global_functions, seeded, states_of_torch
+from discreet.pytorch.checks.generators import devices_in_use, states_of_torch
+from discreet.pytorch.checks.seeded_draws import global_functions, seeded
 from discreet.pytorch.per_example import Losses
 
 State = tuple[str, bytes]

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.generators import seeded
+from discreet.pytorch.checks.seeded_draws import seeded
 from discreet.pytorch.checks.withheld import origin
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of
 

@@ -25,13 +25,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.generators import (
-    global_functions,
-    seeded,
-    set_states_of_torch,
-    states_of_torch,
-)
+from discreet.pytorch.checks.generators import set_states_of_torch, states_of_torch
 from discreet.pytorch.checks.mixing import close
+from discreet.pytorch.checks.seeded_draws import global_functions, seeded
 from discreet.pytorch.checks.steady import Place
 from discreet.pytorch.per_example import Losses, number_of_examples, select, tensors_of
 

@@ -10,26 +10,19 @@ autograd. A difference ends the run before anything is charged or released.
 Where a forward pass draws random numbers, an example alone draws others. Then a part of the batch is repeated under
 steady draws, and whole gradients are compared; so is one step in :data:`EVERY` in any case.
 
-Rounding. Matrix products add up in another order for one row than for many, so float32 results differ by about 1e-6
-of their size, in deep networks by 1e-5. Up to :data:`~discreet.pytorch.checks.mixing.TOLERANCE` a difference counts
-as rounding; a larger one has to vanish in float64. Above :data:`~discreet.pytorch.checks.mixing.LOOSE` it is refused
-even then: the release is made of float32 numbers, and there one example does change what the others add. Losses are
-compared on the scale of the batch's median loss and weighed by the part of a clip norm that their gradient has,
-because the loss of an example that is fitted well consists of rounding errors.
+Small differences may be rounding: :mod:`~discreet.pytorch.checks.rounding` judges those. Differences above
+:data:`~discreet.pytorch.checks.differences.COARSE` are refused whatever it says.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 import secrets
 import time
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from discreet.core.clipping import ClipRule, Flat, PerBlock
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Drawn
 from discreet.pytorch.checks.chances import (
@@ -42,47 +35,23 @@ from discreet.pytorch.checks.chances import (
     one_in,
     steady_is_due,
 )
-from discreet.pytorch.checks.generators import Draws
-from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.checks.mixing import LOOSE, rounds_coarsely, same_losses
-from discreet.pytorch.checks.mixing import TOLERANCE as MOST_ROUNDED
+from discreet.pytorch.checks.differences import (
+    COARSE,
+    TOLERANCE,
+    Alone,
+    difference_of,
+    foreign_gradient,
+    tolerance_of,
+)
+from discreet.pytorch.checks.mixing import same_losses
+from discreet.pytorch.checks.rounding import foreign_beyond_rounding, problem_beyond_rounding
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum, Seen
-from discreet.pytorch.grid_sums import squares_of
-from discreet.pytorch.per_example import (
-    Losses,
-    checked_losses,
-    number_of_examples,
-    per_example_gradients,
-    rebuild,
-    select,
-)
+from discreet.pytorch.per_example import move_like, number_of_examples, select, select_alone
+from discreet.pytorch.refusals import FOREIGN_GRADIENT, MEETS_OTHERS, MIXES, NOT_ALONE
 
 EVERY = 256
 EXAMPLES = 2
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}  # of whole gradients
-COARSE = 0.05  # where float64 cannot decide, as in models of half precision
-WIDE = 1e-5  # in float64, where a model may well keep to float32 somewhere
-LEAST_LOSS = 1e-3  # smaller losses are compared on this scale
-LEAST_PART = 1e-3  # of a clip norm: an example counts as much at least
-
-
-class Alone:
-    """The loss and the gradient norms of an example that was passed alone; ``norms`` is None if not asked for."""
-
-    def __init__(self, clipped_sum: ClippedSum, one: Any, with_norms: bool) -> None:
-        parameters, blocks = list(clipped_sum.parameters.values()), list(clipped_sum.blocks().values())
-        with Draws() as draws, torch.enable_grad():
-            value = checked_losses(clipped_sum.losses, clipped_sum.model, one, 1)
-            self.norms: Tensor | None = None
-            if with_norms:
-                found = (
-                    torch.autograd.grad(value.sum(), parameters, allow_unused=True, materialize_grads=True)
-                    if value.requires_grad
-                    else [torch.zeros_like(parameter) for parameter in parameters]
-                )
-                self.norms = torch.from_numpy(squares_of(list(found), blocks)[0]).sqrt()
-        self.loss, self.drew = float(value.detach().double()), draws.happened
 
 
 class SpotCheck:
@@ -158,15 +127,10 @@ class SpotCheck:
         return min(max(affordable, 1.0), AT_LEAST)
 
     def _alone(self, one: Any, with_norms: bool) -> Alone:
-        device = next(iter(self._sum.parameters.values())).device
         try:
-            return Alone(self._sum, rebuild(one, lambda tensor: tensor.to(device)), with_norms)
+            return Alone(self._sum, _on_its_device(self._sum, one), with_norms)
         except Exception:  # whose message may quote the example
-            raise CheckFailed(
-                "The losses cannot be computed for one example of this batch alone, so it cannot be seen whether "
-                "examples mix. Let the model and the losses work for a batch of one example; a squeeze() without a "
-                "dimension is the usual reason."
-            ) from None
+            raise CheckFailed(NOT_ALONE) from None
 
     def _compare(self, seen: Seen, examples: Any, drawn: Drawn, norms: bool) -> bool:
         """Refuse foreign losses and norms; False if something was drawn, so that there is nothing to compare."""
@@ -177,64 +141,15 @@ class SpotCheck:
             if found.drew:
                 return False
             difference = difference_of(self._sum.rule, seen, found, place, anywhere=collated)
-            if difference > self._tolerance():
-                self._decide(difference, seen, examples, one, place, collated)
+            if difference > tolerance_of(self._sum):
+                problem = problem_beyond_rounding(self._sum, difference, examples, one, place, collated)
+                if problem is not None or difference > COARSE:
+                    raise CheckFailed(problem or MIXES)
         return True
 
-    def _tolerance(self) -> float:
-        kinds = {value.dtype for value in self._sum.parameters.values()}
-        return TOLERANCE[torch.float64] if kinds == {torch.float64} else MOST_ROUNDED
 
-    def _decide(
-        self, difference: float, seen: Seen, examples: Any, one: Any, place: int, collated: bool
-    ) -> None:
-        """Refuse what is no rounding, and what is more of it than a release may hold."""
-        model, losses = self._sum.model, self._sum.losses
-        if difference <= COARSE and rounds_coarsely(model, losses, select_alone(examples, place)):
-            return
-        rounding = self._agrees_in_float64(examples, one, place, collated)
-        if difference <= (TOLERANCE[torch.float32] if rounding is None else LOOSE if rounding else 0.0):
-            return
-        if rounding:
-            raise CheckFailed(
-                "Rounding errors of float32 grow so much in this model that the gradient of an example changes with "
-                "the examples around it, by more than a hundredth. The run ends here; nothing of this step was paid "
-                "for or released. Train in float64 (model.double() and the data), with arithmetic='hardened', or "
-                "with smaller weights or fewer layers."
-            )
-        if collated and self._is_itself(seen, examples, place):
-            raise CheckFailed(
-                "The loss of a record depends on the records with which collate puts it into a batch, for instance "
-                "because the batch is padded to its longest record, or by a number that collate returns. The run "
-                "ends here; nothing of this step was paid for or released. Let collate treat each record by itself, "
-                "and mask in losses what was added."
-            )
-        raise CheckFailed(
-            "An example of this batch has another loss, or another norm of its gradient, than the same example "
-            "alone: the losses or the model mix examples. The run ends here; nothing of this step was paid for or "
-            "released. Return each example's own loss, from its own values only."
-        )
-
-    def _is_itself(self, seen: Seen, examples: Any, place: int) -> bool:
-        """Whether the example as collated in the batch is the same alone."""
-        found = self._alone(select_alone(examples, place), with_norms=True)
-        return difference_of(self._sum.rule, seen, found, place, anywhere=False) <= LOOSE
-
-    def _agrees_in_float64(self, examples: Any, one: Any, place: int, collated: bool) -> bool | None:
-        """Whether there is no difference in a twin of the model in float64; None if there is no such twin."""
-        if self._tolerance() < MOST_ROUNDED:
-            return False
-        try:
-            twin = copy.deepcopy(self._sum.model).double()
-            _, losses = isolated(self._sum.model, self._sum.losses, {id(self._sum.model): twin})
-            rule = _not_recording(self._sum.rule)
-            again = ClippedSum(twin, losses, rule, physical_batch_size=self._sum.physical_batch_size)
-            again.seen = seen = Seen()
-            again(rebuild(examples, _as_double))
-            found = Alone(again, rebuild(one, _as_double), with_norms=True)
-        except Exception:  # a model that cannot be copied, or is made for one type only
-            return None
-        return difference_of(self._sum.rule, seen, found, place, anywhere=collated) <= WIDE
+def _on_its_device(of: ClippedSum, batch: Any) -> Any:
+    return move_like(batch, next(iter(of.parameters.values())))
 
 
 def _follow(mean: float, value: float) -> float:
@@ -242,88 +157,20 @@ def _follow(mean: float, value: float) -> float:
     return 0.9 * mean + 0.1 * value if mean else value
 
 
-def select_alone(batch: Any, place: int) -> Any:
-    """A batch of one example, in memory of its own."""
-    return rebuild(
-        batch, lambda tensor: tensor[place : place + 1].clone(memory_format=torch.contiguous_format)
-    )
-
-
-def difference_of(rule: ClipRule, seen: Seen, alone: Alone, place: int, *, anywhere: bool) -> float:
-    """How far an example alone is from the one in the batch, in parts of its loss and in clip norms.
-
-    With ``anywhere`` a collation may have changed the order: the example that is nearest counts.
-    """
-    norms, losses = seen.norms, seen.losses
-    if norms.numel() and not anywhere:
-        norms = norms[place : place + 1]
-    found = _of_norms(rule, norms, alone.norms)
-    if losses is not None:
-        scale = max(float(losses.nan_to_num(0.0, 0.0, 0.0).abs().median()), LEAST_LOSS)
-        losses = losses if anywhere else losses[place : place + 1]
-        found = torch.maximum(found, _of_losses(losses, alone.loss, scale) * _parts_of_clip_norm(rule, norms))
-    return float(found.min())
-
-
-def _of_losses(losses: Tensor, alone: float, scale: float) -> Tensor:
-    other = torch.tensor(alone, dtype=torch.float64)
-    same = (losses == other) | (losses.isnan() & other.isnan())
-    sizes = torch.maximum(losses.abs(), other.abs()).clamp(min=scale)
-    return torch.where(same, 0.0, ((losses - other).abs() / sizes).nan_to_num(math.inf, math.inf))
-
-
-def _of_norms(rule: ClipRule, norms: Tensor, alone: Tensor | None) -> Tensor:
-    """By how many clip norms an example would be too long or too short, with the factor that the step gave it."""
-    if alone is None:
-        return torch.zeros(len(norms), dtype=torch.float64)
-    finite = norms.isfinite().all(1)
-    if not bool(alone.isfinite().all()):  # counts as zero, and must do so in the batch
-        return torch.where(finite, math.inf, 0.0).double()
-    off = _factors(rule, norms) * (norms - alone).abs() / _clip_norms(rule)
-    return torch.where(finite, off.nan_to_num(math.inf, math.inf).amax(1), math.inf)
-
-
-def _parts_of_clip_norm(rule: ClipRule, norms: Tensor) -> Tensor:
-    """How much of a clip norm each example adds, not less than :data:`LEAST_PART`; all of it if it is not finite."""
-    parts = (_factors(rule, norms) * norms / _clip_norms(rule)).amax(1)
-    return parts.nan_to_num(1.0, 1.0, 1.0).clamp(LEAST_PART, 1.0)
-
-
-def _not_recording(rule: ClipRule) -> ClipRule:
-    """The rule without a record of norms: those that are compared must not be counted."""
-    return Flat(rule.clip_norm) if isinstance(rule, Flat) else rule
-
-
-def _factors(rule: ClipRule, norms: Tensor) -> Tensor:
-    return torch.from_numpy(_not_recording(rule).factors(norms.nan_to_num(0.0, 0.0, 0.0).numpy()))
-
-
-def _clip_norms(rule: ClipRule) -> Tensor:
-    limits = rule.clip_norms if isinstance(rule, PerBlock) else (rule.clip_norm,)
-    return torch.tensor(limits, dtype=torch.float64)
-
-
 def refuse_other_losses(clipped_sum: ClippedSum, batch: Any, alone: tuple[Any, ...]) -> None:
     """Refuse a collation that draws and mixes: all of it was collated under steady draws."""
-    model, losses = clipped_sum.model, clipped_sum.losses
-    device = next(iter(clipped_sum.parameters.values())).device
-    size = max(1, clipped_sum.part_size(number_of_examples(batch)))
+    count = number_of_examples(batch)
+    size = max(1, clipped_sum.part_size(count))
+
+    def losses_of(part: Any) -> Tensor:
+        return clipped_sum.losses(clipped_sum.model, _on_its_device(clipped_sum, part)).cpu()
+
     with steady_draws(), torch.no_grad():
-        together = torch.cat(
-            [
-                losses(model, rebuild(part, lambda tensor: tensor.to(device))).cpu()
-                for start in range(0, number_of_examples(batch), size)
-                for part in (select(batch, slice(start, start + size)),)
-            ]
-        )
-        for one in alone:
-            value = losses(model, rebuild(one, lambda tensor: tensor.to(device))).cpu()
-            if not any(same_losses(value, other[None], TOLERANCE[torch.float32]) for other in together):
-                raise CheckFailed(
-                    "The loss of a record depends on the records with which collate puts it into a batch. The run "
-                    "ends here; nothing of this step was paid for or released. Let collate treat each record by "
-                    "itself, and mask in losses what was added."
-                )
+        parts = (select(batch, slice(start, start + size)) for start in range(0, count, size))
+        together = torch.cat([losses_of(part) for part in parts])
+        for one in map(losses_of, alone):
+            if not any(same_losses(one, other[None], TOLERANCE[torch.float32]) for other in together):
+                raise CheckFailed(MEETS_OTHERS)
 
 
 def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
@@ -331,65 +178,20 @@ def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
 
     Guarantee: none for examples that are not looked at.
     """
-    model, losses = clipped_sum.model, clipped_sum.losses
     part = _any_part(batch, clipped_sum.part_size(number_of_examples(batch)))
     chosen = [secrets.randbelow(number_of_examples(part)) for _ in range(EXAMPLES)]
     with steady_draws():
-        if _foreign(clipped_sum, part, chosen) is None:
+        if foreign_gradient(clipped_sum, part, chosen) is None:
             return
-    name = _foreign_in_float64(model, losses, clipped_sum, part, chosen)
-    if name is None and not rounds_coarsely(model, losses, select_alone(part, chosen[0])):
+    name = foreign_beyond_rounding(clipped_sum, part, chosen)
+    if name is None:
         with steady_draws(varied=False):
-            name = _foreign(clipped_sum, part, chosen, LOOSE)
+            name = foreign_gradient(clipped_sum, part, chosen, COARSE)
     if name is not None:
-        raise CheckFailed(
-            f"The gradient of an example at {name!r} in its batch is not the one that it has alone: the losses or "
-            "the model mix examples, or rounding errors of float32 grow too much in this model. The run ends here; "
-            "nothing of this step was released. Return each example's own loss, from its own values only; against "
-            "rounding train in float64 or with arithmetic='hardened'."
-        )
+        raise CheckFailed(f"The gradient of an example at {name!r} {FOREIGN_GRADIENT}")
 
 
 def _any_part(batch: Any, size: int) -> Any:
     """One of the parts in which a batch is worked off, so that big batches take no more memory here either."""
     start = size * secrets.randbelow(-(-number_of_examples(batch) // size))
     return select(batch, slice(start, start + size))
-
-
-def _foreign(
-    clipped_sum: ClippedSum, part: Any, chosen: list[int], tolerance: float | None = None
-) -> str | None:
-    """The name of a parameter whose gradient differs, or None."""
-    together = clipped_sum.gradients_of(part, chosen)
-    where = torch.tensor(chosen)
-    few = rebuild(part, lambda tensor: tensor[where.to(tensor.device)])
-    with torch.enable_grad():
-        alone = per_example_gradients(clipped_sum.model, clipped_sum.losses, few)
-    for place in range(len(chosen)):
-        one = {name: rows[place].double() for name, rows in alone.items()}
-        length = torch.stack([value.norm() for value in one.values()]).norm()
-        if not bool(length.isfinite()):
-            continue  # counts as zero either way
-        for name, value in one.items():
-            allowed = tolerance or TOLERANCE.get(alone[name].dtype, COARSE)
-            if not bool((together[name][place].double() - value).norm() <= allowed * length):
-                return name
-    return None
-
-
-def _foreign_in_float64(
-    model: nn.Module, losses: Losses, clipped_sum: ClippedSum, part: Any, chosen: list[int]
-) -> str | None:
-    """The same where rounding cannot be the reason, such as a unit at zero that a batch switches on."""
-    try:
-        wide = copy.deepcopy(model).double()
-        doubled = rebuild(part, _as_double)
-        with steady_draws():
-            return _foreign(ClippedSum(wide, losses, _not_recording(clipped_sum.rule)), doubled, chosen)
-    except Exception:  # a model that cannot be copied, or is made for one type only
-        with steady_draws(varied=False):
-            return _foreign(clipped_sum, part, chosen, COARSE)
-
-
-def _as_double(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor

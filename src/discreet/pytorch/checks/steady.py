@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.checks.generators import global_functions, seeded
+from discreet.pytorch.checks.seeded_draws import global_functions, seeded
 
 GOLDEN = (math.sqrt(5.0) - 1) / 2  # multiples of it are spread evenly over the unit interval
 

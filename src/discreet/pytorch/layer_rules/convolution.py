@@ -18,25 +18,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.kernels.convolution_grams import (
-    MOST_PIXELS,
-    PixelClasses,
-    ghost_norms_of_images,
-    pixel_classes,
-)
 from discreet.pytorch.kernels.convolution_weights import Geometry, geometry, gradients
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
-    ROUNDED,
     Layout,
     Source,
     Use,
     arguments,
-    find_doubtful,
     ghost_norms,
     not_cancelled,
     product_of_squares,
-    settle_doubtful,
     sums_of_squares,
     wide,
     without,
@@ -105,10 +96,10 @@ class ConvolutionWeight(Use):
         out, entries = len(weight), weight[0].numel()
         keep = self.examples * weight.numel() <= KEEP
         few = positions * (out + entries) < GHOST * out * entries
-        if self.simple and self.folded == 1 and few and not keep:
-            return self.ghost_norms()
         if self.simple and norms.on_host(self.a) and self.a.dtype == torch.float32:
             return self.compiled_norms(keep)
+        if self.simple and self.folded == 1 and few and not keep:
+            return self.ghost_norms()
         if keep:
             self.kept = self.rows(slice(0, self.examples)).flatten(1)
             return sums_of_squares(self.kept)
@@ -127,33 +118,7 @@ class ConvolutionWeight(Use):
         return squares
 
     def ghost_norms(self) -> Tensor:
-        classes = self.pixel_classes()
-        return self.ghost_norms_of_patches() if classes is None else self.ghost_norms_of_pixels(classes)
-
-    def pixel_classes(self) -> PixelClasses | None:
-        """How to find the norms by products of pixels; None if that is no less work than by products of patches."""
-        if not norms.on_host(self.a) or self.a.dtype != torch.float32:
-            return None
-        shape = [size + sum(pair) for size, pair in zip(self.a.shape[2:], self.padding, strict=True)]
-        positions = tuple(self.g.shape[2:])
-        classes = pixel_classes(tuple(shape), self.kernel, self.stride, self.dilation, positions)
-        of_patches = math.prod(positions) ** 2 * self.source.tensor[0].numel()
-        worth_it = classes.work(self.a.shape[1]) < of_patches and classes.pixels.shape[1] <= MOST_PIXELS
-        return classes if worth_it else None
-
-    def ghost_norms_of_pixels(self, classes: PixelClasses) -> Tensor:
-        x, g = pad(self.a, self.padding).flatten(2), self.g.flatten(2)
-        total, unrelated = ghost_norms_of_images(x, g, classes)
-        of_grad = sums_of_squares(g)
-        of_input = sums_of_squares(x) * classes.patches_of_a_pixel  # of all patches, or more
-        sizes = g.shape[2], self.source.tensor[0].numel(), g.shape[1]
-        total, doubtful = find_doubtful(total, unrelated, of_input, of_grad, sizes, x.dtype, ROUNDED)
-        most = product_of_squares(of_input, of_grad, x.dtype)
-        return settle_doubtful(
-            total, doubtful, most, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0]
-        )
-
-    def ghost_norms_of_patches(self) -> Tensor:
+        """Squared norms by Gram matrices of patches, on devices and in float64."""
         found = []
         for part in norms.chunks(self.examples, self.source.tensor[0].numel() * math.prod(self.g.shape[2:])):
             g, x = self.g[part].flatten(2), pad(self.a[part], self.padding)

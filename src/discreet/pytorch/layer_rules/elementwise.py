@@ -6,14 +6,12 @@ the parameter does not have. It is as small as the parameter, so it is computed 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from discreet.pytorch.kernels import normalised
 from discreet.pytorch.layer_rules.use import KeptRows, Layout, Source, Use, arguments, wide
 
 
@@ -30,7 +28,6 @@ class Shift(KeptRows):
         super().__init__(source, input)
         self.shape = tuple(source.tensor.shape) if shape is None else shape
         self.sign = sign
-        self.found: Tensor | None = None  # by another use of the same call, together with its own
 
     def accepts(self, layout: Layout, output: Tensor) -> bool:
         return output.ndim >= len(self.shape) and self._aligned_shape(output)[layout.dim] == 1
@@ -39,7 +36,7 @@ class Shift(KeptRows):
         return (1,) * (output.ndim - len(self.shape)) + self.shape
 
     def prepare(self, x: Any, grad: Tensor, layout: Layout) -> None:
-        self.held = self.sum_broadcast(wide(grad), layout) if self.found is None else self.found
+        self.held = self.sum_broadcast(wide(grad), layout)
         if self.sign != 1.0:
             self.held = self.held * self.sign
 
@@ -73,37 +70,6 @@ class Scale(Shift):
     def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
         factor = x if self.prepared is None else self.prepared(x)
         self.held = self.sum_broadcast(wide(grad) * wide(factor), layout)
-
-
-Compiled = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor] | None]
-"""From input, output gradient and the number of examples to the gradients of weight and bias; None if it cannot."""
-
-
-class NormalisedScale(Scale):
-    """The weight of a normalised layer; ``bias`` is that of the same call."""
-
-    def __init__(
-        self,
-        source: Source,
-        x: Tensor,
-        shape: tuple[int, ...] | None,
-        normalise: Callable[[Tensor], Tensor],
-        compiled: Compiled,
-        bias: Shift | None,
-    ) -> None:
-        super().__init__(source, x, shape, normalise)
-        self.compiled, self.bias = compiled, bias
-
-    def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
-        plain = layout.dim == 0 and layout.outer == 1 and normalised.supports(x, grad)
-        found = self.compiled(x, grad, self.examples) if plain else None
-        if found is None:
-            super().prepare(x, grad, layout)
-            return
-        rows = (self.examples, *self.source.tensor.shape)
-        self.held = found[0].view(rows)
-        if self.bias is not None:
-            self.bias.found = found[1].view(rows)
 
 
 def add(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,20 +116,11 @@ def expand(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(source.value, *args[1:], **kwargs).clone(), uses
 
 
-# ---- layerNorm, RMSNorm, GroupNorm and InstanceNorm ----
-
-
 def layer_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.layer_norm(input, shape, weight, bias, eps, cudnn)``."""
     names = "input normalized_shape weight bias eps cudnn_enable"
     x, shape, weight, bias, eps, _ = arguments(names, args, kwargs, eps=1e-5)
-    width = math.prod(shape)
-
-    def compiled(x: Tensor, grad: Tensor, examples: int) -> tuple[Tensor, Tensor]:
-        return normalised.of_layer_norm(x, grad, examples, width, eps)
-
-    normalise = lambda t, w, b: torch.layer_norm(t, shape, w, b, eps)  # noqa: E731
-    return _affine(record, x, weight, bias, None, normalise, compiled)
+    return _affine(record, x, weight, bias, None, lambda t, w, b: torch.layer_norm(t, shape, w, b, eps))
 
 
 def rms_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,13 +133,9 @@ def group_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """``torch.group_norm(input, groups, weight, bias, eps, cudnn)``."""
     names = "input num_groups weight bias eps cudnn_enabled"
     x, groups, weight, bias, eps, _ = arguments(names, args, kwargs, eps=1e-5)
-    shape = (x.shape[1], *(1,) * (x.ndim - 2))
-
-    def compiled(x: Tensor, grad: Tensor, examples: int) -> tuple[Tensor, Tensor] | None:
-        return normalised.of_group_norm(x, grad, groups, eps) if len(x) == examples else None
-
-    normalise = lambda t, w, b: torch.group_norm(t, groups, w, b, eps)  # noqa: E731
-    return _affine(record, x, weight, bias, shape, normalise, compiled)
+    return _affine(
+        record, x, weight, bias, _by_channel(x), lambda t, w, b: torch.group_norm(t, groups, w, b, eps)
+    )
 
 
 def instance_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -192,28 +145,24 @@ def instance_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[st
     if mean is not None and own:
         return None  # its statistics change with every batch: left to the checks of the run
     rest = (mean, var, own, momentum, eps, cudnn)
-    shape = (x.shape[1], *(1,) * (x.ndim - 2))
-    return _affine(record, x, weight, bias, shape, lambda t, w, b: torch.instance_norm(t, w, b, *rest))
+    return _affine(
+        record, x, weight, bias, _by_channel(x), lambda t, w, b: torch.instance_norm(t, w, b, *rest)
+    )
 
 
-def _affine(
-    record: Any,
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    shape: Any,
-    normalise: Any,
-    compiled: Compiled = lambda x, grad, examples: None,
-) -> Any:
+def _by_channel(x: Tensor) -> tuple[int, ...]:
+    """The shape of one number for each channel."""
+    return (x.shape[1], *(1,) * (x.ndim - 2))
+
+
+def _affine(record: Any, x: Tensor, weight: Any, bias: Any, shape: Any, normalise: Any) -> Any:
     if record.source_of(x):
         return None
     of_weight, of_bias = record.source_of(weight), record.source_of(bias)
     out = normalise(x, of_weight.value if of_weight else weight, of_bias.value if of_bias else bias)
-    shift = Shift(of_bias, shape) if of_bias else None
     uses: list[Use] = []
     if of_weight:
-        alone = lambda t: normalise(t, None, None)  # noqa: E731
-        uses.append(NormalisedScale(of_weight, x, shape, alone, compiled, shift))
-    if shift is not None:
-        uses.append(shift)
+        uses.append(Scale(of_weight, x, shape, lambda t: normalise(t, None, None)))
+    if of_bias:
+        uses.append(Shift(of_bias, shape))
     return out, uses

@@ -113,20 +113,10 @@ class LinearWeight(Use):
         return torch.mm(*self.weighted_factors(weights))
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        if self._fits(total):
+        if self.kept is None and (total.dtype, total.device) == (self.a.dtype, self.a.device):
             total.addmm_(*self.weighted_factors(weights))
         else:
             super().add_to(total, weights)
-
-    def put_into(self, total: Tensor, weights: Tensor) -> None:
-        if self._fits(total):
-            total.addmm_(*self.weighted_factors(weights), beta=0)
-        else:
-            super().put_into(total, weights)
-
-    def _fits(self, total: Tensor) -> bool:
-        """Whether the sum can be formed where it shall be."""
-        return self.kept is None and (total.dtype, total.device) == (self.a.dtype, self.a.device)
 
     def weighted_factors(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Two matrices whose product is the weighted sum."""

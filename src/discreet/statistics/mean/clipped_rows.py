@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from discreet.statistics.mean.error_bounds import Noise, deviation, norm_of
 from discreet.trusted.queries import Blocks, Distance, Offset, Ones, Row, RowView
 from discreet.trusted.rows import PrivateRows
-from discreet.trusted.session import Permit, Session
+from discreet.trusted.session import EventPermit, Session
 
 Array = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ class Records:
     ``number_is_exact`` says that the public number is the true one, as it is under replace-one neighbours.
     """
 
-    def __init__(self, session: Session, permit: Permit, rows: PrivateRows, records: int) -> None:
+    def __init__(self, session: Session, permit: EventPermit, rows: PrivateRows, records: int) -> None:
         self._session, self._permit, self._rows = session, permit, rows
         self.records = records
         self.number_is_exact = rows.public_count is not None

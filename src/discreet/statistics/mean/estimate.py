@@ -15,12 +15,13 @@ from discreet.core.noise import SPARED_DELTA, checked_stream, distance_to_contin
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.events import Composition, Event, Gaussian
-from discreet.guarantee import Budget, of_records, public_records
+from discreet.guarantee import Budget, of_records
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.statistics.mean.clipped_rows import Array, Records
 from discreet.statistics.mean.error_bounds import Noise, Sum, deviation, share
 from discreet.statistics.mean.known import FixedClip, Found, Interval, SecondMoment
 from discreet.statistics.mean.recentring import Ball
+from discreet.statistics.public_records import public_records
 from discreet.statistics.reading import vector_rows
 from discreet.trusted.session import Session
 

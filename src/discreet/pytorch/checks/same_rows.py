@@ -1,0 +1,41 @@
+"""Several processes must be given the same data set: a few rows are compared before anything is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import torch
+
+from discreet.pytorch.batches import Reader
+from discreet.pytorch.checks.seeded_draws import seeded
+from discreet.pytorch.distributed import Processes
+from discreet.pytorch.per_example import tensors_of
+
+_COMPARED = 8
+_READ = 3
+"""Times that each row is read, as some data sets draw from generators of their own."""
+
+
+def refuse_other_rows(processes: Processes, read: Reader) -> None:
+    """Raise in every process if a few rows, chosen at random, are not the same ones everywhere.
+
+    A data set that each process has shuffled or split by itself has some records in several parts, where they
+    count several times, and others in none. Rows that are read differently each time cannot be compared.
+    """
+    if processes.size == 1 or not read.rows:
+        return
+    numbers = [processes.let_first_decide(lambda: secrets.randbelow(read.rows)) for _ in range(_COMPARED)]
+    digests = [{_digest(read, number) for _ in range(_READ)} for number in numbers]
+    if not processes.most([max(map(len, digests)) > 1])[0]:
+        processes.refuse_difference({"the rows of the data set": str(digests)})
+
+
+def _digest(read: Reader, number: int) -> str:
+    """Of what a row holds, as it is read after one and the same seed."""
+    state = hashlib.sha256()
+    with seeded():
+        for tensor in tensors_of(read.content(number)):
+            state.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()

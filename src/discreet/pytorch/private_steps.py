@@ -1,0 +1,375 @@
+"""The steps of a plan on one model: draw, clip, sum, compare, pay, add noise. :class:`PrivateSteps`.
+
+:class:`~discreet.pytorch.run.PrivateRun` is what users hold: it adds progress, epochs and checkpoints, and computes
+nothing with records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from discreet.certificate import Certificate
+from discreet.core.clipping import AdaptiveClip, ClipRule
+from discreet.core.noise import BoundedSum
+from discreet.errors import CheckFailed, PlanViolation
+from discreet.ledger import Till
+from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.plan.plan import Plan
+from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns
+from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
+from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded
+from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.same_rows import refuse_other_rows
+from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
+from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.withheld import withhold
+from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
+from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
+from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
+from discreet.pytorch.distributed import Processes, stream_of
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.grid_sums import PADDED, checked_arithmetic, grids_of, steps_of_batch
+from discreet.pytorch.loaders import refuse_many_rows
+from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
+from discreet.pytorch.per_example import (
+    Losses,
+    move_like,
+    number_of_examples,
+    silent_gradients,
+    trainable,
+)
+from discreet.pytorch.per_person import losses_for, reader_for
+from discreet.pytorch.schedule import Schedule, StageSpan, StepCharger, checked_plan, noises_of
+from discreet.pytorch.stage_clipping import NormRecordingClip, enforced, follow_norms, rule_of_step
+from discreet.trusted.permits import NoisePermit
+
+if TYPE_CHECKING:
+    from discreet.pytorch.checkpoint import Checkpoint
+    from discreet.pytorch.sharded import Shards
+
+READING = "the data set or collate"
+END = object()
+
+Clipping = ClipRule | AdaptiveClip
+
+NOT_COVERED = (
+    "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
+    "what the model, the losses or hooks remember, keep or print of the records",
+    "anything else done to the model with the records, also after the run: edits of weights, statistics of batches",
+)
+ROUNDED = (
+    "the rounding of gradients and their sums, by which one record may move what the others add: usually about 1e-7 "
+    "clip norms for each example of a batch in float32"
+)
+"""Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
+
+
+class PrivateSteps:
+    """One plan, carried out on one model; the parameters are those of :class:`~discreet.pytorch.run.PrivateRun`.
+
+    Guarantee: what the optimizer sees, and so every parameter after every step, costs what
+    ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        losses: Losses,
+        *,
+        clipping: Clipping | Mapping[str, Clipping] | None = None,
+        physical_batch_size: int | None = None,
+        ledger: AnyLedger = None,
+        ledger_key: KeyFile = None,
+        data: str | None = None,
+        arithmetic: Literal["float", "hardened"] = "float",
+        progress: bool = False,
+        unsafe_seed: int | None = None,
+    ) -> None:
+        self.plan = checked_plan(plan)
+        self._schedule = Schedule(plan)
+        self._model = model = bare(model)
+        self._optimizers, self._data = as_optimizers(optimizer), data
+        self._clipping = list(map(enforced, clipping_of_stages(clipping, plan.stages)))
+        self._processes = Processes.current()
+        alone = self._processes.size == 1 and not is_fully_sharded(model)
+        self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
+        refuse_bands(plan.stages, self._clipping, arithmetic)
+        self._correlated = [CorrelatedNoise(stage.bands) for stage in plan.stages]
+        self._stream = stream_of(unsafe_seed, self._processes)
+        rule = rule_of_step(self._clipping[0])
+        losses = losses_for(plan, insist_function(losses))
+        shards = self._shards_of(model)
+        with nullcontext() if shards is None else shards.whole():
+            self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
+        self._sharded = None if shards is None else shards.sum_of(self._sum)
+        self._parameters = trainable(model)
+        self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
+        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
+        self._descent = OptimizerStep(self._parameters, self._optimizers)
+        dimension = sum(value.numel() for value in self._parameters.values())
+        clip_norms = [rule.clip_norm for rule in self._clipping]
+        self._grids, self._certified = grids_of(self._arithmetic, plan, clip_norms, dimension)
+        self._noises = noises_of(plan, self._clipping, self._grids, self._processes.size)
+        self._trusted = self._stream.trusted
+        self._draws: Draws = unknown_draws if self._trusted else nullcontext
+        """What models and collations draw is unknown, unless noise is seeded, too."""
+        self._progress = progress and self._processes.first
+        self._processes.refuse_difference(self._settings())
+        self._in_memory = ledger is None
+        first = self._processes.first
+        self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
+        refuse_bands_in(self._till, plan)
+        self._charger: StepCharger | None = None
+        self._resumed = False
+        self._turns = Turns()
+        self._stepping, self._ended = threading.Lock(), ""
+        self._processes.start_alike(model)
+
+    @property
+    def _taken(self) -> int:
+        """The steps that this run has paid for or resumed after."""
+        return 0 if self._charger is None else self._charger.taken
+
+    @withhold(READING)
+    def _draw(self, dataset: Any, collate: Collate | None, workers: int) -> Iterator[Batch]:
+        """The batches of all steps that are left, drawn from a data set as the plan says.
+
+        Guarantee: each process draws from its own part of the rows; a batch that was drawn is used, or no other is.
+        """
+        records, start = reader_for(self.plan, dataset, collate), self._taken
+        self._turns.refuse_again(dataset, start, self.plan.steps)
+        refuse_many_rows(records.rows, self.plan.records)
+        if self._processes.size > 1:
+            if any(stage.sampling == "fixed-size" for stage in self.plan.stages):
+                raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
+            self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
+            refuse_other_rows(self._processes, records)
+            if self._sharded is not None:
+                self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
+            records = records.part(self._processes.rows(records.rows))
+        drawn = self._schedule.batches(self._stream, records.rows, start)
+        self._watch.reads(records)
+        self._turns = Turns(dataset, start)
+        for noise in self._correlated:  # whose records draw new turns
+            noise.forget()
+        with self._draws():
+            read = records.each(drawn, workers, self._draws)
+        return map(self._turns.batch_of, enumerate(self._each(read), start + 1))
+
+    @withhold("the model, the losses or the optimizer")
+    @silent_gradients()
+    def step(self, batch: Batch) -> None:
+        """One step of the plan: clip, sum, pay, add noise, divide, and let the optimizer step.
+
+        Afterwards ``parameter.grad`` holds the private gradient.
+
+        Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
+        was charged. A batch of other origin and a step beyond the plan are refused; so is a batch in which an example
+        that was looked at is not the same alone, before the ledger is charged. That ends the run for good: another
+        try would look at other examples.
+        """
+        if not self._stepping.acquire(blocking=False):
+            raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
+        try:
+            self._refuse_if_ended()
+            self._step(batch)
+        finally:
+            self._stepping.release()
+
+    def _step(self, batch: Batch) -> None:
+        refuse_coarse_products()  # before paying, and whatever the batch
+        drawn = self._turns.drawn_for(batch, self._taken + 1)
+        examples = drawn.batch
+        count = 0 if examples is None else number_of_examples(examples)
+        if count:
+            examples = self._on_device(examples)
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+            with self._ending():
+                self._spot_check.before_step(examples, count)
+        else:
+            self._sharded.before_step(examples, count, self._watch, self._spot_check)
+        charger, span = self._charging(), self._schedule.span(self._taken + 1)
+        charger.refuse_past_the_end()
+        clipping = self._clipping[span.index]
+        rule = self._sum.rule = rule_of_step(clipping)
+        self._watch.before_forward()
+        self._descent.forget()
+        with self._draws(), self._ending():
+            sums, in_steps, norms = self._compared_sums(examples, count, span, drawn)
+        self._descent.refuse_other_parameters()
+        permit = charger.pay(rule.clip_norm)
+        self._add_noise(permit, sums, in_steps, span)
+        self._descent.step(sums, span.divisor)
+        self._watch.after_step()
+        if isinstance(clipping, AdaptiveClip):
+            least = self._sum.least_clip_norm
+            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Remember a refusal of the real batch, which ends the run."""
+        try:
+            yield
+        except CheckFailed as refusal:
+            self._ended = str(refusal)
+            raise
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise CheckFailed(f"This run has ended. {self._ended}")
+
+    def _each(self, read: Iterator[Any]) -> Iterator[Any]:
+        following = withhold(READING)(partial(next, read, END))
+        while True:
+            with self._draws():
+                batch = following()
+            if batch is END:
+                return
+            yield batch
+            del batch  # or a traceback through this frame would hold it
+
+    def certificate(self) -> Certificate:
+        """What this run has released so far, and what it cost at most; none of a run whose examples mix."""
+        self._refuse_if_ended()
+        self._charging().commit()
+
+        def write() -> str:
+            assert self._till is not None
+            return Certificate.of(
+                self._till.ledger,
+                self.plan,
+                arithmetic=self._certified,
+                trusted=self._trusted,
+                not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
+                checks=(DESCRIPTION, STEADY_DESCRIPTION),
+            ).to_json()
+
+        return Certificate.from_json(self._processes.text_of_first(write))
+
+    def _accept(self, found: Checkpoint) -> None:
+        """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before.
+
+        Guarantee: another arithmetic, another clipping and a ledger older than the checkpoint are refused.
+        """
+        index = self._schedule.span(found.step + 1).index
+        clipping = resumed_clipping(self._clipping[index], found.adaptive)
+        if found.arithmetic != self._arithmetic:
+            raise PlanViolation(
+                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
+                "resume with the same."
+            )
+
+        def compare() -> int:
+            assert self._till is not None  # of the first process
+            self._till.insist_on(found.anchor)
+            return 0
+
+        self._processes.let_first_decide(compare)
+        if isinstance(self._clipping[index], AdaptiveClip):  # others are as they were given
+            self._clipping[index] = enforced(clipping)
+        self._resumed = True
+        self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
+
+    def _charging(self) -> StepCharger:
+        if self._charger is None:
+            known = (self._till, self.plan, self._processes, self._noises, self._stream)
+            self._charger = StepCharger(*known, self._certified.distance, resumed=self._resumed)
+        return self._charger
+
+    def _settings(self) -> dict[str, str]:
+        """What all processes must have in common, by the name used in a refusal."""
+        shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in self._parameters.items()]
+        return {
+            "their plan": self.plan.digest(),
+            "their clipping": repr(self._clipping),
+            "the name of the data set": repr(self._data),
+            "their arithmetic": self._arithmetic,
+            "the parameters of the model": repr(shapes),
+            "whether they have an unsafe_seed": str(self._trusted),
+        }
+
+    def _on_device(self, examples: Any) -> Any:
+        return move_like(examples, next(iter(self._parameters.values())))
+
+    def _compared_sums(
+        self, examples: Any, count: int, span: StageSpan, drawn: Drawn
+    ) -> tuple[Sums, Tensor | None, NDArray[np.float64]]:
+        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone.
+
+        The third result are the norms of the examples, where the rule records them: those of the sum, and none that
+        were computed to compare it.
+        """
+        problem: Exception | None = None
+        alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
+        compares = bool(count) and self._sharded is None and not alone_anyway
+        if compares:
+            self._spot_check.before_sum(drawn, count)
+        sums, in_steps = self._sum_up(examples, count, span)
+        rule = self._sum.rule
+        norms = rule.norms() if isinstance(rule, NormRecordingClip) else np.empty(0)
+        if self._sharded is None and len(norms) > count:
+            raise PlanViolation("A norm was recorded more than once. Nothing of this step was released.")
+        try:
+            if compares:
+                self._spot_check.after_sum(examples, drawn)
+            self._watch.after_forward()
+        except Exception as found:
+            problem = found
+            if self._processes.size == 1:
+                raise
+        if self._processes.size > 1 and self._processes.most([problem is not None])[0]:
+            raise problem or PlanViolation(
+                "Another process refused the step, so nothing is released; it says why."
+            )
+        return sums, in_steps, norms
+
+    def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
+        """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""
+        if self._sharded is not None:
+            return self._sharded(examples, count), None
+        if self._arithmetic == "hardened":
+            grid = self._grids[span.index]
+            assert grid is not None  # of a hardened run
+            return Sums(self._parameters), steps_of_batch(self._sum, examples if count else None, grid)
+        return self._sum(examples) if count else Sums(self._parameters), None
+
+    def _let_go(self) -> None:
+        """Let a sharded model be in shards, whatever was computed with it meanwhile."""
+        if self._sharded is not None:
+            self._sharded.let_go()
+
+    def _shards_of(self, model: nn.Module) -> Shards | None:
+        if not is_fully_sharded(model):
+            return None
+        from discreet.pytorch.sharded import Shards  # which takes long to import
+
+        return Shards(model, self._processes)
+
+    def _add_noise(self, permit: NoisePermit, sums: Sums, in_steps: Tensor | None, span: StageSpan) -> None:
+        """Add the noise of the permit, in each process to the part of the sum that it finishes."""
+        clip_norm = self._sum.rule.clip_norm
+
+        def finish(total: Tensor) -> None:
+            if span.stage.bands > 1:
+                self._correlated[span.index].add_to(total, self._taken, clip_norm, permit)
+            else:
+                permit.release(BoundedSum(total, clip_norm), out=total)
+
+        if in_steps is not None:
+            permit.release(BoundedSum(in_steps, clip_norm, grid=self._grids[span.index]), out=sums.vector)
+        elif self._sharded is not None or self._processes.size == 1:
+            finish(sums.vector)
+        else:
+            self._processes.add_up_in_parts(sums.vector, finish)

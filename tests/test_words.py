@@ -1,0 +1,204 @@
+"""Words that code and docstrings replace by the terms of the papers may only become rarer.
+
+Each ceiling is the number of uses when it was last lowered. If a rename lowers a count, run this file as a program
+and copy the new numbers::
+
+    python tests/test_words.py
+
+To mend a failure, choose the term of the papers (``CONTRIBUTING.md``, *Writing*); do not raise a ceiling.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+from metrics import Module, Package
+
+IN_IDENTIFIERS = {
+    "aim": 8,
+    "anchor": 14,
+    "ballot": 0,
+    "ballots": 0,
+    "bare": 2,
+    "buy": 0,
+    "census": 1,
+    "course": 0,
+    "crossing": 4,
+    "crossings": 2,
+    "door": 5,
+    "doors": 3,
+    "ear": 2,
+    "elsewhere": 5,
+    "face": 3,
+    "faces": 2,
+    "farthest": 8,
+    "found": 168,
+    "habit": 2,
+    "homes": 5,
+    "house": 0,
+    "insist": 17,
+    "kept": 59,
+    "knock": 0,
+    "known": 109,
+    "landmark": 0,
+    "landmarks": 0,
+    "law": 30,
+    "laws": 12,
+    "leg": 0,
+    "liar": 0,
+    "liars": 1,
+    "lies": 5,
+    "looks": 2,
+    "made": 29,
+    "nobody": 3,
+    "orderly": 1,
+    "people": 41,
+    "promises": 1,
+    "purchase": 0,
+    "quiet": 6,
+    "reach": 44,
+    "roll": 3,
+    "room": 35,
+    "rooms": 0,
+    "scout": 5,
+    "shelf": 8,
+    "silence": 1,
+    "silently": 1,
+    "spool": 2,
+    "steady": 12,
+    "steering": 1,
+    "strength": 9,
+    "tally": 10,
+    "ticket": 2,
+    "tickets": 3,
+    "till": 16,
+    "told": 39,
+    "wanted": 30,
+    "watched": 3,
+    "wealth": 0,
+    "whoever": 0,
+}
+"""Words inside of identifiers; an identifier counts once in each module that defines it."""
+
+IN_FIRST_LINES = {
+    "^As": 17,
+    "^How": 136,
+    "^The same": 66,
+    "^What": 354,
+    "^Where": 44,
+    "^Who": 15,
+    "faces?": 3,
+    "house": 0,
+    "law": 44,
+    "laws": 21,
+    "nobody": 54,
+    "people": 47,
+    "rooms?": 22,
+    "told": 21,
+    "whoever": 14,
+    "whole numbers?": 34,
+}
+"""Expressions in the first lines of docstrings. ``^`` is the beginning of the line."""
+
+
+def words_of(identifier: str) -> set[str]:
+    """The words of a name in snake case or camel case, in small letters.
+
+    >>> sorted(words_of("_LossLaw_of"))
+    ['law', 'loss', 'of']
+    """
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
+
+
+def identifier_counts(modules: Iterable[Module]) -> Counter[str]:
+    names = (name for module in modules for name in set(module.identifiers))
+    return Counter(word for name in names for word in words_of(name) & set(IN_IDENTIFIERS))
+
+
+def first_line_counts(modules: Iterable[Module]) -> Counter[str]:
+    lines = [line for module in modules for line in module.first_lines]
+    return Counter(
+        {
+            expression: sum(bool(re.search(rf"{_pattern(expression)}\b", line)) for line in lines)
+            for expression in IN_FIRST_LINES
+        }
+    )
+
+
+def _pattern(expression: str) -> str:
+    return expression if expression.startswith("^") else rf"(?i:\b{expression})"
+
+
+def excesses(counts: Counter[str], ceilings: dict[str, int]) -> list[str]:
+    """A sentence for each word that is used more often than its ceiling."""
+    return [
+        f"{word!r} is used {counts[word]} times, and at most {most} are allowed."
+        for word, most in ceilings.items()
+        if counts[word] > most
+    ]
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return Package().modules
+
+
+def test_identifiers_use_the_terms_of_the_papers(modules):
+    assert excesses(identifier_counts(modules), IN_IDENTIFIERS) == []
+
+
+def test_docstrings_begin_with_the_terms_of_the_papers(modules):
+    assert excesses(first_line_counts(modules), IN_FIRST_LINES) == []
+
+
+@pytest.mark.parametrize(
+    ("twin", "word"),
+    [
+        ("class NewLaw: ...", "law"),
+        ("def f(looks): ...", "looks"),
+        ("total_told = 1", "told"),
+        ("def f(self):\n    self.wealth = 1", "wealth"),
+    ],
+)
+def test_a_new_identifier_is_found(modules, tmp_path, twin, word):
+    """The broken twin: one more module with one more use."""
+    path = tmp_path / "discreet" / "twin.py"
+    path.parent.mkdir()
+    path.write_text(twin)
+    before, after = identifier_counts(modules), identifier_counts([*modules, Module(path)])
+    assert after - before == Counter({word: 1})
+    (complaint,) = excesses(after, before | {word: before[word]})
+    assert word in complaint
+
+
+@pytest.mark.parametrize(
+    ("line", "expression"),
+    [
+        ("The same for a stage.", "^The same"),
+        ("As above, but sorted.", "^As"),
+        ("Draw from the law of the noise.", "law"),
+        ("Return a whole number.", "whole numbers?"),
+    ],
+)
+def test_a_new_first_line_is_found(modules, tmp_path, line, expression):
+    path = tmp_path / "discreet" / "twin.py"
+    path.parent.mkdir()
+    path.write_text(f'def f():\n    """{line}\n\n    The law may stand here.\n    """\n')
+    before, after = first_line_counts(modules), first_line_counts([*modules, Module(path)])
+    assert after - before == Counter({expression: 1})
+    assert excesses(after, dict(before))
+
+
+if __name__ == "__main__":
+    everything = Package().modules
+    for name, ceilings, counts in (
+        ("IN_IDENTIFIERS", IN_IDENTIFIERS, identifier_counts(everything)),
+        ("IN_FIRST_LINES", IN_FIRST_LINES, first_line_counts(everything)),
+    ):
+        print(f"{name} = { {word: counts[word] for word in ceilings} }")
