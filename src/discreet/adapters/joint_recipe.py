@@ -73,7 +73,7 @@ def kinds_for(schema: Schema, task: str, family: str, inference: bool) -> tuple[
 
 @dataclass(frozen=True)
 class JointRecipe:
-    """What a study fits by the recipe, as its file declares it; the public methods are those of a ``JointModel``."""
+    """The model of a study by the recipe, as its file declares it; with the methods of a ``JointModel``."""
 
     study: Study
     schema: Schema
@@ -91,20 +91,20 @@ class JointRecipe:
             raise InvalidParameter(
                 "model", sorted(model), "must declare target and columns, as in a schema.toml."
             )
-        told = {word: model[word] for word in ("columns", "target", "unit", "pairs") if word in model}
-        made = cls(study, Schema.from_dict(told))
-        if (made.schema.unit is None) != (study.privacy.unit == "record"):
+        declared = {word: model[word] for word in ("columns", "target", "unit", "pairs") if word in model}
+        joint = cls(study, Schema.from_dict(declared))
+        if (joint.schema.unit is None) != (study.privacy.unit == "record"):
             raise InvalidParameter("model.unit", model.get("unit"), "goes with unit = 'person' in [privacy].")
-        if isinstance(made.target, Numeric) == (model["kind"] == "classification"):
-            wanted = "categories or a flag" if model["kind"] == "classification" else "numbers"
-            raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
+        if isinstance(joint.target, Numeric) == (model["kind"] == "classification"):
+            kind = "categories or a flag" if model["kind"] == "classification" else "numbers"
+            raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {kind}.")
         if not isinstance(model.get("inference", False), bool):
             raise InvalidParameter("model.inference", model["inference"], "must be true or false.")
         assert study.questions is not None
         if foreign := sorted(set(study.questions.kinds) - set(KINDS)):
             raise InvalidParameter("questions.kinds", foreign, f"must be among {', '.join(KINDS)}.")
-        made.estimator()
-        return made
+        joint.estimator()
+        return joint
 
     @property
     def target(self) -> Column:
@@ -115,7 +115,7 @@ class JointRecipe:
         """The estimator of one table that is fitted; it knows the schema and the budget."""
         model, budget = self.study.model, self.study.budget
         task, family = model["kind"], model.get("family", "auto")
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "schema": self.schema,
             "epsilon": budget.epsilon,
             "delta": budget.delta,
@@ -124,13 +124,13 @@ class JointRecipe:
         if model.get("inference", False):
             if family != "linear":
                 raise InvalidParameter("model.inference", True, "is for lines: family = 'linear'.")
-            told["inference"] = True
+            settings["inference"] = True
         if family == "linear":
             lines = (PrivateLogisticRegression, PrivateLinearRegression, PrivatePoissonRegressor)
-            return lines[TASKS.index(task)](**told)
+            return lines[TASKS.index(task)](**settings)
         if task == "classification":
-            return PrivateAdditiveClassifier(**told)
-        return PrivateAdditiveRegressor(loss="poisson" if task == "counts" else "squared", **told)
+            return PrivateAdditiveClassifier(**settings)
+        return PrivateAdditiveRegressor(loss="poisson" if task == "counts" else "squared", **settings)
 
     # A party's side.
 
@@ -204,12 +204,12 @@ class JointRecipe:
         """That the files in a folder are the model of this digest, in words; else
         :class:`~discreet.errors.CertificateRejected`."""
         try:
-            found, text, model = files_in(folder), model_text(folder), FittedModel.read(folder)
+            files, text, model = files_in(folder), model_text(folder), FittedModel.read(folder)
         except (OSError, ValueError):
             raise CertificateRejected(f"{folder} is rejected: the model cannot be read.") from None
         if text.get("digest") != self.study.digest() or set(model.schema.columns) != set(self.schema.columns):
             raise CertificateRejected(f"{folder} is rejected: {MODEL} is of another study.")
-        if model_digest(found) != expected:
+        if model_digest(files) != expected:
             raise CertificateRejected(f"{folder} is rejected: it holds another model than {expected[:16]}.")
         return f"the files in {folder} are the model {expected[:16]}, recomputed"
 

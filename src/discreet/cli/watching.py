@@ -81,7 +81,7 @@ def study_table(study: Any) -> str:
 
 
 def may_be_asked(study: Any) -> str:
-    """What a study by the recipe may ask at most, in words; nothing of other studies."""
+    """The limits of a study by the recipe in words; empty for other studies."""
     asked = study.questions
     if asked is None:
         return ""
@@ -158,7 +158,7 @@ class EpsilonSoFar:
 
 
 def charged_so_far(terms: Any, book: Any) -> tuple[int, float]:
-    """How many answers of a party its ledger has charged, and what part of its plan that is."""
+    """The number of answers that a party's ledger has charged, and their part of its plan."""
     runs, whole = book.runs(), f"{terms.study.name}/{terms.party}"
     if terms.study.algorithm != "recipe":
         charged = runs[whole].reserved if whole in runs else 0
