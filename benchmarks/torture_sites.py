@@ -66,7 +66,7 @@ def recipe_of(base: Study, secure: bool) -> Study:
         {
             "study": told["study"] | {"algorithm": "recipe"},
             "privacy": {"epsilon": 1.0, "delta": 1e-5, "neighbours": "add-remove"},
-            "questions": {"kinds": ["Blocks", "ClassOf"], "releases": QUESTIONS, "numbers": 2},
+            "questions": {"kinds": ["classes"], "releases": QUESTIONS, "numbers": 2},
             "aggregation": {"kind": "secure" if secure else "plain", "dropouts": 1},
             "model": {"kind": "classification", "family": "linear"} | SCHEMA,
         }

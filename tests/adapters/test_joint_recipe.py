@@ -13,8 +13,9 @@ from discreet.adapters.joint_study import joint_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
 from discreet.linear.fitted_model import MODEL, FittedModel
-from discreet.linear.party_table import kinds_of
-from discreet.linear.question_codec import decode
+from discreet.linear.gate.block_sums import Blocks
+from discreet.linear.party_table import KINDS, kinds_of
+from discreet.linear.question_codec import CATALOGUE, decode
 from discreet.linear.question_writer import encode
 from discreet.parties.joint import JointCertificate, model_digest
 from discreet.parties.messages import DirectTransport, Message, Refusal
@@ -96,7 +97,7 @@ def test_a_rehearsal_gives_a_model_and_certificates(secure, tmp_path):
     assert result.updates <= 150
     for certificate in result.certificates.values():
         assert certificate.guarantee.epsilon.upper <= 2.0
-        assert "answered 40 of gradients: ClippedGradient" in certificate.checks
+        assert "answered 40 of gradients: gradients" in certificate.checks
         names = [run.name for run in certificate.ledger.runs]
         assert all(name.startswith("small/") for name in names)
     assert result.observers["coordinator"].guarantee.epsilon.upper <= 2.0
@@ -238,7 +239,7 @@ def test_a_party_that_lost_its_memory_is_sent_all_parts_again():
 
 def test_a_party_refuses_kinds_that_its_study_does_not_list():
     made = study()
-    narrow = replace(made, questions=replace(made.questions, kinds=("Blocks", "ClassOf")))
+    narrow = replace(made, questions=replace(made.questions, kinds=("classes",)))
     sites = Sites(narrow, cut(table()))
     with pytest.raises(StudyStopped, match="none that the study allows"):
         sites.coordinator().run()
@@ -326,20 +327,24 @@ def test_a_study_file_declares_a_model_that_can_be_fitted():
         joint_of(replace(made, model={**made.model, "family": "auto", "inference": True}))
     with pytest.raises(InvalidParameter, match="target and columns"):
         joint_of(replace(made, model={"kind": "classification"}))
-    with pytest.raises(InvalidParameter, match="catalogue"):
+    with pytest.raises(InvalidParameter, match="must be among"):
         joint_of(replace(made, questions=replace(made.questions, kinds=("Everything",))))
 
 
 def test_the_kinds_of_a_study_are_those_that_its_fit_can_need():
     schema = JointRecipe.of(study()).schema
     lines = kinds_for(schema, "classification", "linear", False)
-    assert "NewtonStep" not in lines
-    assert "HatCells" not in lines
-    assert "NewtonStep" in kinds_for(schema, "classification", "linear", True)
-    assert "HatCells" in kinds_for(schema, "classification", "auto", False)
-    assert "RowsOfPeople" in kinds_for(
-        JointRecipe.of(study(persons=True)).schema, "classification", "auto", False
-    )
+    assert lines == ("classes", "columns", "gradients", "moments", "norms")
+    assert "errors" in kinds_for(schema, "classification", "linear", True)
+    assert "pairs" in kinds_for(schema, "classification", "auto", False)
+    persons = JointRecipe.of(study(persons=True)).schema
+    assert "persons" in kinds_for(persons, "classification", "auto", False)
+    with pytest.raises(MalformedMessage, match="no kind"):
+        kinds_of(Blocks((), 1.0))
+
+
+def test_every_kind_names_queries_of_the_catalogue():
+    assert {name for names in KINDS.values() for name in names} <= set(CATALOGUE)
 
 
 def test_a_joint_certificate_names_the_queries(tmp_path):
@@ -351,4 +356,4 @@ def test_a_joint_certificate_names_the_queries(tmp_path):
     joint = JointCertificate(sites.study, keys, digest, certificates)
     assert set(joint.own()) == set(NAMES)
     told = json.loads(joint.to_json())["certificates"]["ann"]["checks"]
-    assert "answered 40 of gradients: ClippedGradient" in told
+    assert "answered 40 of gradients: gradients" in told

@@ -121,7 +121,7 @@ def test_the_noise_is_that_of_the_share():
 def test_the_scale_is_that_of_a_fit_of_one_table():
     for budget in (Budget(1.0, 1e-6), Budget(0.1, 1e-9, "replace-one"), Budget(8.0, 1e-5, unit="person")):
         scale, single = NoiseScale.of(budget), Spending(budget)
-        assert (scale.strength, scale.most_records) == (single.strength, single.most_records)
+        assert (scale.gdp_mu, scale.most_records) == (single.strength, single.most_records)
         stage = single.stage("first", 0.3, 7)
         assert scale.event(0.3, 7) == stage.event
         assert scale.grid(stage.event, 1.5) == stage.grid(1.5)

@@ -56,7 +56,7 @@ def test_a_new_study_is_one_by_the_recipe(folder):
     made = Study.load("study.toml")
     assert (made.algorithm, made.privacy.delta, made.privacy.neighbours) == ("recipe", 1e-6, "add-remove")
     assert (made.aggregation.kind, made.dropouts, made.model["family"]) == ("plain", 0, "auto")
-    assert "HatCells" in made.questions.kinds
+    assert "pairs" in made.questions.kinds
     assert joint_of(made).schema == Schema.load("schema.toml")
 
 
@@ -85,7 +85,7 @@ def test_lines_with_errors(folder):
         True,
         "secure",
     )
-    assert "NewtonStep" in made.questions.kinds
+    assert "errors" in made.questions.kinds
     assert "is for lines" in run(*NEW, "--inference", "--overwrite", status=2)
 
 
@@ -95,14 +95,14 @@ def test_a_study_of_persons_is_written_from_the_unit_of_the_schema(folder):
     run(*NEW)
     made = Study.load("study.toml")
     assert made.privacy.unit == "person"
-    assert "RowsOfPeople" in made.questions.kinds
+    assert "persons" in made.questions.kinds
     assert joint_of(made).schema.unit.column == "who"
 
 
 def test_a_check_says_what_may_be_asked(folder):
     run(*NEW)
     said = run("study", "check", "study.toml")
-    for words in ("at most 400 answers", "ClippedGradient", "the columns a, b, c, g, t", "epsilon 2"):
+    for words in ("at most 400 answers", "clipped gradients", "the columns a, b, c, g, t", "epsilon 2"):
         assert words in " ".join(said.split())
     assert may_be_asked(replace(Study.load("study.toml"), name="x")) != ""
 

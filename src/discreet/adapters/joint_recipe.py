@@ -3,7 +3,7 @@
     [study]
     algorithm = "recipe"
     [questions]                      # what may be asked at most; `discreet study new` writes it
-    kinds = ["Blocks", "ClassOf", "ClippedGradient", ...]
+    kinds = ["classes", "columns", "gradients", ...]
     releases = 400
     [model]
     kind = "classification"          # or "regression", "counts"
@@ -37,8 +37,8 @@ from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
-from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import CATALOGUE, Question, question_digest
+from discreet.linear.party_table import KINDS, PartyTable
+from discreet.linear.question_codec import Question, question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
@@ -51,44 +51,29 @@ from discreet.parties.study import Study
 FAMILIES = ("auto", "additive", "linear")
 _WORDS = {"kind", "family", "inference", "target", "columns", "unit", "pairs"}
 
-_COUNTED = (
-    *(
-        "Blocks",
-        "ClassOf",
-        "EvenBins",
-        "Levels",
-        "Numbers",
-        "Offset",
-        "TextSquares",
-        "WindowBin",
-        "HalfOctaves",
-    ),
-)
-_MOVED = ("SecondMoments", "ClippedGradient")
-_SCORED = {
-    "classification": ("ScoreLine",),
-    "regression": ("TargetBin", "TargetMoments", "TargetOffset", "ScoreLine"),
-    "counts": ("TargetHalfOctave", "TargetOffset", "CountExcess"),
-}
-_LEARNT = ("PowerCells", "RangeCells")
-_CURVES = ("Bins", "RankProducts", "Crossings", "PairCells", "HatCells")
-
 
 def kinds_for(schema: Schema, task: str, family: str, inference: bool) -> tuple[str, ...]:
-    """The queries that a fit of these columns may ask, by name."""
+    """The kinds of queries that a fit of these columns may ask."""
     target = schema.columns[str(schema.target)]
     bounded = not isinstance(target, Numeric) or target.declared
-    kinds = [*_COUNTED, *_MOVED, *_SCORED[task]]
-    kinds += _LEARNT if schema.undeclared or not bounded else ()
-    kinds += _CURVES if family != "linear" else ()
-    kinds += ["NewtonStep"] if inference else []
-    kinds += ["RowsOfPeople"] if schema.unit is not None else []
-    return tuple(sorted(kinds))
+    needed = {
+        "classes": True,
+        "columns": True,
+        "norms": True,
+        "moments": True,
+        "gradients": True,
+        "targets": task != "classification",
+        "ranges": bool(schema.undeclared) or not bounded,
+        "pairs": family != "linear",
+        "errors": inference,
+        "persons": schema.unit is not None,
+    }
+    return tuple(sorted(kind for kind, asked in needed.items() if asked))
 
 
 @dataclass(frozen=True)
 class JointRecipe:
-    """What a study fits by the recipe, as its file declares it; the public methods are those of a ``JointModel``."""
+    """The model of a study by the recipe, as its file declares it; with the methods of a ``JointModel``."""
 
     study: Study
     schema: Schema
@@ -106,20 +91,20 @@ class JointRecipe:
             raise InvalidParameter(
                 "model", sorted(model), "must declare target and columns, as in a schema.toml."
             )
-        told = {word: model[word] for word in ("columns", "target", "unit", "pairs") if word in model}
-        made = cls(study, Schema.from_dict(told))
-        if (made.schema.unit is None) != (study.privacy.unit == "record"):
+        declared = {word: model[word] for word in ("columns", "target", "unit", "pairs") if word in model}
+        joint = cls(study, Schema.from_dict(declared))
+        if (joint.schema.unit is None) != (study.privacy.unit == "record"):
             raise InvalidParameter("model.unit", model.get("unit"), "goes with unit = 'person' in [privacy].")
-        if isinstance(made.target, Numeric) == (model["kind"] == "classification"):
-            wanted = "categories or a flag" if model["kind"] == "classification" else "numbers"
-            raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
+        if isinstance(joint.target, Numeric) == (model["kind"] == "classification"):
+            kind = "categories or a flag" if model["kind"] == "classification" else "numbers"
+            raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {kind}.")
         if not isinstance(model.get("inference", False), bool):
             raise InvalidParameter("model.inference", model["inference"], "must be true or false.")
         assert study.questions is not None
-        if foreign := sorted(set(study.questions.kinds) - set(CATALOGUE)):
-            raise InvalidParameter("questions.kinds", foreign, "are no queries of the catalogue.")
-        made.estimator()
-        return made
+        if foreign := sorted(set(study.questions.kinds) - set(KINDS)):
+            raise InvalidParameter("questions.kinds", foreign, f"must be among {', '.join(KINDS)}.")
+        joint.estimator()
+        return joint
 
     @property
     def target(self) -> Column:
@@ -130,7 +115,7 @@ class JointRecipe:
         """The estimator of one table that is fitted; it knows the schema and the budget."""
         model, budget = self.study.model, self.study.budget
         task, family = model["kind"], model.get("family", "auto")
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "schema": self.schema,
             "epsilon": budget.epsilon,
             "delta": budget.delta,
@@ -139,13 +124,13 @@ class JointRecipe:
         if model.get("inference", False):
             if family != "linear":
                 raise InvalidParameter("model.inference", True, "is for lines: family = 'linear'.")
-            told["inference"] = True
+            settings["inference"] = True
         if family == "linear":
             lines = (PrivateLogisticRegression, PrivateLinearRegression, PrivatePoissonRegressor)
-            return lines[TASKS.index(task)](**told)
+            return lines[TASKS.index(task)](**settings)
         if task == "classification":
-            return PrivateAdditiveClassifier(**told)
-        return PrivateAdditiveRegressor(loss="poisson" if task == "counts" else "squared", **told)
+            return PrivateAdditiveClassifier(**settings)
+        return PrivateAdditiveRegressor(loss="poisson" if task == "counts" else "squared", **settings)
 
     # A party's side.
 
@@ -159,7 +144,7 @@ class JointRecipe:
         table = model._read(source, None, None, None, True)
         empty = trial._read(_EmptyTable(self.schema), None, None, None, True)
         unit = self.study.privacy.unit
-        records = len(table._people) if unit == "person" else table._row_count()
+        records = len(table._people._rows) if unit == "person" else table._row_count()
         return PartyTable(table, empty, self.schema, type(model._loss()), unit, records)
 
     def unlike_declared(self, path: Path) -> list[str]:
@@ -219,12 +204,12 @@ class JointRecipe:
         """That the files in a folder are the model of this digest, in words; else
         :class:`~discreet.errors.CertificateRejected`."""
         try:
-            found, text, model = files_in(folder), model_text(folder), FittedModel.read(folder)
+            files, text, model = files_in(folder), model_text(folder), FittedModel.read(folder)
         except (OSError, ValueError):
             raise CertificateRejected(f"{folder} is rejected: the model cannot be read.") from None
         if text.get("digest") != self.study.digest() or set(model.schema.columns) != set(self.schema.columns):
             raise CertificateRejected(f"{folder} is rejected: {MODEL} is of another study.")
-        if model_digest(found) != expected:
+        if model_digest(files) != expected:
             raise CertificateRejected(f"{folder} is rejected: it holds another model than {expected[:16]}.")
         return f"the files in {folder} are the model {expected[:16]}, recomputed"
 

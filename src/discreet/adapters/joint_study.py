@@ -1,4 +1,4 @@
-"""What a study makes, by its file: a model, by the recipe or by descent, or an evaluation."""
+"""The model or the evaluation that a study file declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Joint = JointModel | JointEvaluation | JointRecipe
 
 
 def joint_of(study: Study) -> Joint:
-    """What a study makes; everything that its file declares is checked."""
+    """Return the model or evaluation of a study; everything that its file declares is checked."""
     if study.algorithm == "recipe":
         return JointRecipe.of(study)
     return JointEvaluation.of(study) if study.model["kind"] == KIND else JointModel.of(study)

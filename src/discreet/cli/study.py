@@ -42,35 +42,45 @@ def study() -> None:
     metavar="NAME=RECORDS",
     help="Name and number of records of a party. Repeatable.",
 )
-@click.option("--schema", "schema_file", type=FILE, required=True, help="The columns of everybody's table.")
-@click.option("--target", help="The column to be predicted, if the schema does not say.")
+@click.option(
+    "--schema", "schema_file", type=FILE, required=True, help="Schema that all parties' tables follow."
+)
+@click.option("--target", help="The column to predict, if the schema does not name it.")
 @click.option("--epsilon", type=NUMBER, required=True)
 @click.option(
-    "--delta", type=NUMBER, default=1e-6, show_default=True, help="Well below 1 / number of records."
+    "--delta",
+    type=NUMBER,
+    default=1e-6,
+    show_default=True,
+    help="Should be well below 1 / number of records.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["recipe", "sgd2"]),
-    help="The fit of one table, or descent with agreed settings: sgd2, which the options marked so choose.",
+    help="The fit of one table, or descent with agreed settings. Default: recipe, or sgd2 with its options.",
 )
 @click.option(
     "--model",
     "family",
     type=click.Choice(["auto", "linear"]),
-    help="Curves where records and budget carry them, or lines; by default auto.",
+    help="Recipe: curves where records and budget carry them, or lines. Default: auto.",
 )
 @click.option(
-    "--inference", is_flag=True, help="Standard errors, for a share of the budget; with --model linear."
+    "--inference",
+    is_flag=True,
+    help="Recipe, with --model linear: standard errors, for a share of the budget.",
 )
-@click.option("--task", type=click.Choice(TASKS), help="By default what the target's column is.")
-@click.option("--rounds", type=NUMBER, help="sgd2: by default worked out from records and noise.")
-@click.option("--clip-norm", type=NUMBER, help="sgd2: by default 1.")
+@click.option("--task", type=click.Choice(TASKS), help="Recipe: by default what the target's column is.")
+@click.option("--rounds", type=NUMBER, help="SGD2. Default: computed from records and noise.")
+@click.option("--clip-norm", type=NUMBER, help="SGD2. Default: 1.")
+@click.option("--learning-rate", type=NUMBER, help="SGD2. Default: computed from records, rounds and noise.")
 @click.option(
-    "--learning-rate", type=NUMBER, help="sgd2: by default worked out from records, rounds and noise."
+    "--secure", is_flag=True, help="Secure aggregation: the coordinator sees only the sum over all parties."
 )
-@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
-    "--robust", is_flag=True, help="sgd2: a geometric median, which a party that lies cannot lead astray."
+    "--robust",
+    is_flag=True,
+    help="SGD2: aggregate by the geometric median, which is robust to Byzantine parties.",
 )
 @click.option(
     "--dropouts",
@@ -81,9 +91,9 @@ def study() -> None:
     "--persons-across-parties",
     "across",
     type=NUMBER,
-    help="sgd2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
+    help="SGD2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
 )
-@click.option("--party-bound", type=NUMBER, help="sgd2: cut each party's whole sum to so many clip norms.")
+@click.option("--party-bound", type=NUMBER, help="SGD2: clip each party's sum to this many clip norms.")
 @click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
 )
@@ -97,7 +107,7 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
         --schema schema.toml --target readmitted --epsilon 1
 
     The model is the one that `discreet fit` would give for all tables together, with more noise where sums are plain
-    or parties may be missing. The file can be edited; everybody must hold the same one in the end.
+    or parties may be missing. You may edit the file. All parties must use the same final version.
     """
     from discreet.parties.study import Study
     from discreet.parties.terms import price_of_dropouts

@@ -164,14 +164,14 @@ def evaluation_text(
         raise InvalidParameter("model", str(model), remedy)
     trained, fitted = Study.from_dict(about["study"]), FittedModel.read(model)
     tally, declared = tally_of(fitted, by), fitted.schema.to_dict()
-    made: dict[str, Any] = {"target": declared["target"]}
+    scored: dict[str, Any] = {"target": declared["target"]}
     if trained.privacy.unit == "person":
         unit = trained.model["unit"]
-        made["unit"] = unit["column"] if isinstance(unit, Mapping) else unit
+        scored["unit"] = unit["column"] if isinstance(unit, Mapping) else unit
     if trained.algorithm == "recipe":
-        made["files"] = base64.b64encode(files_in(model).tobytes()).decode()
+        scored["files"] = base64.b64encode(files_in(model).tobytes()).decode()
     else:
-        made["parameters"] = about["parameters"]
+        scored["parameters"] = about["parameters"]
     counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
     if unknown := sorted(set(counts) - set(trained.names)):
         raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
@@ -192,7 +192,7 @@ def evaluation_text(
             "coordinator": coordinator or trained.network.coordinator,
             "timeout": trained.network.timeout,
         },
-        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)} | made,
+        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)} | scored,
     }
     text = _text(sections, declared["columns"])
     JointEvaluation.of(Study.from_toml(text))

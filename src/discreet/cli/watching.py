@@ -81,17 +81,31 @@ def study_table(study: Any) -> str:
 
 
 def may_be_asked(study: Any) -> str:
-    """What a study by the recipe may ask at most, in words; nothing of other studies."""
+    """The limits of a study by the recipe in words; empty for other studies."""
     asked = study.questions
     if asked is None:
         return ""
     columns = ", ".join(study.model.get("columns", {}))
+    kinds = "; ".join(f"{_KINDS.get(kind, '')} ({kind})" for kind in asked.kinds)
     return (
         f"\n\nWhat may be asked of each party, whatever the coordinator wants: at most {asked.releases} answers of "
         f"at most {asked.numbers:,} numbers each, all of them together within the budget. Each is a noisy sum over "
-        f"your {study.privacy.unit}s by one of these queries: {', '.join(asked.kinds)}. They are about the columns "
-        f"{columns} and no others."
+        f"your {study.privacy.unit}s: {kinds}. They are about the columns {columns} and no others."
     )
+
+
+_KINDS = {
+    "classes": "counts of classes",
+    "columns": "histograms and sums of columns",
+    "ranges": "histograms of columns without bounds",
+    "targets": "histograms and means of the target",
+    "norms": "histograms of row norms",
+    "moments": "second moments of columns",
+    "gradients": "clipped gradients of the model",
+    "errors": "standard errors",
+    "pairs": "interactions of two columns",
+    "persons": "numbers of rows of a person",
+}
 
 
 def tokens_in_words(study: Any) -> str:
@@ -144,7 +158,7 @@ class EpsilonSoFar:
 
 
 def charged_so_far(terms: Any, book: Any) -> tuple[int, float]:
-    """How many answers of a party its ledger has charged, and what part of its plan that is."""
+    """The number of answers that a party's ledger has charged, and their part of its plan."""
     runs, whole = book.runs(), f"{terms.study.name}/{terms.party}"
     if terms.study.algorithm != "recipe":
         charged = runs[whole].reserved if whole in runs else 0

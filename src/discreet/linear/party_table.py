@@ -29,7 +29,7 @@ _TRIAL_GRID = 2.0**-20
 class AskedSum:
     """A question that was read: what it costs, and the sum that it asks for.
 
-    ``kinds`` are the names of the query and of its blocks. ``bound`` is the sensitivity, which follows from the
+    ``kinds`` are those of :data:`KINDS`. ``bound`` is the sensitivity, which follows from the
     query alone, and ``size`` the number of integers.
     """
 
@@ -95,10 +95,35 @@ class PartyTable:
             excess -= size
 
 
+KINDS: dict[str, tuple[str, ...]] = {
+    "classes": ("ClassOf",),
+    "columns": ("EvenBins", "Bins", "ColumnSums", "Offset", "WindowBin"),
+    "ranges": ("PowerCells", "RangeCells"),
+    "targets": ("TargetBin", "TargetMoments", "TargetHalfOctave", "TargetOffset"),
+    "norms": ("HalfOctaves",),
+    "moments": ("SecondMoments",),
+    "gradients": ("ClippedGradient", "ScoreLine", "CountExcess"),
+    "errors": ("NewtonStep",),
+    "pairs": ("RankProducts", "Crossings", "PairCells", "HatCells"),
+    "persons": ("RowsOfPeople",),
+}
+"""The kinds of queries that a study may list, and the classes of the catalogue that each of them covers."""
+
+_KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+
+
 def kinds_of(query: Any) -> tuple[str, ...]:
-    """The names of a query and of the blocks that it adds up."""
-    blocks = (type(getattr(block, "view", block)).__name__ for block in getattr(query, "blocks", ()))
-    return (type(query).__name__, *dict.fromkeys(blocks))
+    """The kinds of a query, or of all blocks that it adds up.
+
+    Raises:
+        MalformedMessage: If a part of it is of no kind.
+    """
+    blocks = getattr(query, "blocks", None)
+    parts = [query] if blocks is None else [getattr(block, "view", block) for block in blocks]
+    kinds = dict.fromkeys(_KIND_OF.get(type(part).__name__, "") for part in parts)
+    if not kinds or "" in kinds:
+        raise MalformedMessage("the query is of no kind that a study can list")
+    return tuple(kinds)
 
 
 class _Views:
@@ -106,7 +131,7 @@ class _Views:
 
     def __init__(self, table: PrivateTable) -> None:
         self._table = table
-        self._made: dict[str, tuple[bytes, Any]] = {}
+        self._cache: dict[str, tuple[bytes, Any]] = {}
 
     def rows(self, question: Question) -> Any:
         """The rows that a question is asked of."""
@@ -122,11 +147,11 @@ class _Views:
         return rows
 
     def _make(self, name: str, key: bytes, make: Callable[[], Any]) -> Any:
-        found = self._made.get(name)
-        if found is None or found[0] != key:
-            self._made.pop(name, None)
-            found = self._made[name] = key, make()
-        return found[1]
+        cached = self._cache.get(name)
+        if cached is None or cached[0] != key:
+            self._cache.pop(name, None)
+            cached = self._cache[name] = key, make()
+        return cached[1]
 
 
 def _key_of(view: Any) -> bytes:
@@ -135,5 +160,5 @@ def _key_of(view: Any) -> bytes:
         kept = {name: value for name, value in vars(view).items() if name != "schema"}
         return hashlib.sha256(type(view).__name__.encode() + digest_of(tuple(kept.values()))).digest()
     encoding = view.encoding
-    known = (encoding.lower, encoding.upper, encoding.guessed, encoding.fills)
-    return digest_of((view.loss, known, view.seen, view.bounds, view.least, view.whole_rows))
+    public = (encoding.lower, encoding.upper, encoding.guessed, encoding.fills)
+    return digest_of((view.loss, public, view.seen, view.bounds, view.least, view.whole_rows))

@@ -80,13 +80,13 @@ _OTHERS = (coordinates.Marginals, Centre, Logistic, Softmax, Squared, Huber, Poi
 
 
 def _catalogue() -> dict[str, type]:
-    found: dict[str, type] = {kind.__name__: kind for kind in _OTHERS}
+    catalogue: dict[str, type] = {kind.__name__: kind for kind in _OTHERS}
     for module in _MODULES:
         for name, value in vars(module).items():
             ours = isinstance(value, type) and value.__module__ == module.__name__
             if ours and is_dataclass(value) and not name.startswith("_"):
-                found[name] = vars(module)[name]
-    return found
+                catalogue[name] = vars(module)[name]
+    return catalogue
 
 
 CATALOGUE = _catalogue()
@@ -126,9 +126,9 @@ def field_names(kind: Any) -> list[str]:
 
 
 def digest_of_part(kind: str, shape: list[int], body: bytes) -> str:
-    found = hashlib.sha256(json.dumps([kind, shape]).encode())
-    found.update(body)
-    return found.hexdigest()
+    digest = hashlib.sha256(json.dumps([kind, shape]).encode())
+    digest.update(body)
+    return digest.hexdigest()
 
 
 # Decoding. Everything below reads bytes that nobody vouches for.
@@ -178,10 +178,10 @@ def _refuse(word: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields_by_name = dict(pairs)
+    if len(fields_by_name) < len(pairs):
         raise ValueError("a word occurs twice")
-    return found
+    return fields_by_name
 
 
 def _take_parts(listed: Any, rest: memoryview, parts: MutableMapping[str, Any]) -> None:
@@ -252,8 +252,8 @@ class _Reader:
     def _part(self, digest: Any, depth: int) -> Any:
         if digest not in self._parts:
             raise MissingPart(digest)
-        found = self._parts[digest]
-        return found if isinstance(found, np.ndarray) else self.value(found, depth + 1)
+        part = self._parts[digest]
+        return part if isinstance(part, np.ndarray) else self.value(part, depth + 1)
 
     def _own_schema(self) -> Schema:
         if self._schema is None:

@@ -30,11 +30,11 @@ from discreet.linear.schema import Schema
 _PART = 384  # bytes of an object from which on it is sent once
 
 
-def encode(question: Question, known: Collection[str]) -> bytes:
-    """The question as bytes, with all parts whose digests are not ``known`` to the parties."""
+def encode(question: Question, sent: Collection[str]) -> bytes:
+    """The question as bytes, with all parts that were not ``sent`` before, by their digests."""
     writer = _Writer()
     content = {word: writer.plain(value) for word, value in zip(WORDS, question, strict=True)}
-    parts = {digest: part for digest, part in writer.parts.items() if digest not in known}
+    parts = {digest: part for digest, part in writer.parts.items() if digest not in sent}
     header = {"question": content, "parts": [[digest, *part[0]] for digest, part in parts.items()]}
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     return b"".join((len(text).to_bytes(4, "little"), text, *(part[1] for part in parts.values())))
@@ -94,7 +94,7 @@ class _Writer:
         return digest
 
     def _encoding(self, encoding: SchemaEncoding) -> dict[str, Any]:
-        """What the parties do not know of an encoding: bounds that were learnt, and what missing numbers count as."""
+        """The learnt bounds of an encoding, and the values that missing numbers count as."""
         names = list(encoding.numerics)
         learnt = [names[place] for place in encoding.learnt]
         bounds = [
@@ -110,6 +110,4 @@ class _Writer:
 
 def _without_unused(value: Any) -> Any:
     """The value without released numbers that no sum depends on."""
-    if isinstance(value, coordinates.Marginals):
-        return value._replace(released=None)
-    return value
+    return value._replace(released=None) if isinstance(value, coordinates.Marginals) else value

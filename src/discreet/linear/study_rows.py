@@ -39,15 +39,15 @@ Ask = Callable[[Question, Gaussian], Released]
 
 
 class Scale(Protocol):
-    """How parties translate a share of the budget into noise; the same numbers as in a fit of one table."""
+    """The noise of a share of the budget, with the numbers of a fit of one table."""
 
     @property
-    def strength(self) -> float:
+    def gdp_mu(self) -> float:
         """The contribution of one record over the noise of a release that spends the whole budget."""
 
     @property
     def most_records(self) -> int:
-        """So many records integer sums have room for."""
+        """The largest number of records in an integer sum."""
 
     def event(self, share: float, steps: int) -> Gaussian:
         """Each of ``steps`` releases that spend a share of the budget together."""
@@ -100,9 +100,9 @@ class StudyRows(Opaque):
         """The same records as rows of a basis."""
         if not isinstance(self.view, EncodedRows):
             raise PlanViolation("Only encoded records can be rows of a basis.")
-        found = StudyRows(self.view)
-        found.fills, found.basis = self.fills, basis
-        return found
+        rows = StudyRows(self.view)
+        rows.fills, rows.basis = self.fills, basis
+        return rows
 
     def _row_count(self) -> int:
         return 0
@@ -125,7 +125,7 @@ class JointSpending:
 
     def __init__(self, budget: Budget, scale: Scale, noise: float, ask: Ask) -> None:
         self.budget, self._scale, self._noise, self._ask = budget, scale, noise, ask
-        self.strength = scale.strength / noise
+        self.strength = scale.gdp_mu / noise
         self.most_records = scale.most_records
         self.progress: Progress | None = None
         self.questions = 0
@@ -162,12 +162,14 @@ class JointSpending:
         asked = (self.questions, stage.name, stage.share, stage.steps)
         bound, event = float(query.bound), self._scale.event(stage.share, stage.steps)
         grid = self._scale.grid(event, bound)
-        found = self._ask(Question(*asked, rows.view, rows.fills, rows.basis, query), event)
-        if found.counts.dtype != np.int64 or found.counts.shape != (query.size,):
+        released = self._ask(Question(*asked, rows.view, rows.fills, rows.basis, query), event)
+        if released.counts.dtype != np.int64 or released.counts.shape != (query.size,):
             raise PlanViolation(f"A sum of {query.size} integers was asked for. Got other numbers.")
         self.tell(stage.name, step, stage.steps)
         return Answer(
-            np.asarray(found.counts * grid, np.float64), event.noise_multiplier * bound * found.noise, grid
+            np.asarray(released.counts * grid, np.float64),
+            event.noise_multiplier * bound * released.noise,
+            grid,
         )
 
     def noise_multiplier(self, share: float, steps: int) -> float:
@@ -175,7 +177,7 @@ class JointSpending:
         return self._scale.event(share, steps).noise_multiplier * self._noise
 
     def admit(self, rows: Any) -> None:
-        """Parties refuse more rows than sums have room for, each for itself."""
+        """Accept any number of rows: each party refuses too many by itself."""
 
     def tell(self, stage: str, done: int, steps: int) -> None:
         """Tell :attr:`progress`, if anybody listens."""

@@ -60,7 +60,7 @@ class Progress:
 
 
 class Conversation:
-    """What the strategy of a study by the recipe may do: ask all parties, and tell how far it is.
+    """The strategy's side of a study by the recipe: ask all parties, and report progress.
 
     Sums that were released before are returned as they are: a strategy that is run again asks the same questions.
     """
@@ -318,13 +318,13 @@ class Coordinator:
         """The sum of all answers: the one that was released before, or one that is asked for until enough answer."""
         state = self._state
         if number <= len(state.sums):
-            known = state.sums[number - 1]
-            if known.digest != digest:
+            earlier = state.sums[number - 1]
+            if earlier.digest != digest:
                 raise StudyStopped(
                     f"Question {number} is another one than the state file holds the answer to. Go on with the same "
                     "versions of the packages, on a processor of the same kind."
                 )
-            return known
+            return earlier
         for _ in range(MOST_EMPTY_ROUNDS):
             survivors = state.survivors[1] if state.survivors[0] == number else ()
             found, missing = self._sums.ask(number, body, size, bound, event, survivors)

@@ -1,4 +1,4 @@
-"""How a share of a study's budget becomes noise: :class:`NoiseScale`, from the budget alone.
+"""The noise of a share of a study's budget, from the budget alone: :class:`NoiseScale`.
 
 A study by the recipe spends its budget in stages. Each of the ``steps`` releases of a stage has Gaussian noise, and
 the squares of their strengths, the contribution of one record over the noise, may add up to that of the budget (Dong,
@@ -32,13 +32,13 @@ _RELEASES, _DIMENSION = (
 
 
 class NoiseScale(NamedTuple):
-    """``strength`` is the contribution of one record over the noise, if one release spends the whole budget.
+    """``gdp_mu`` is the contribution of one record over the noise, if one release spends the whole budget.
 
-    Sums have room for ``most_records``. ``distance`` is how far all noise together may be from continuous noise, in
+    Integer sums hold ``most_records``. ``distance`` is how far all noise together may be from continuous noise, in
     total variation, for the part of delta that is held back.
     """
 
-    strength: float
+    gdp_mu: float
     most_records: int
     distance: float
 
@@ -46,19 +46,19 @@ class NoiseScale(NamedTuple):
     def of(cls, budget: Budget) -> NoiseScale:
         """The scale of a budget."""
         delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5)
-        strength = gaussian_mu(budget.epsilon, delta * (1 - SPARED_DELTA_OF_FIT)) / budget.reach / _MARGIN
+        gdp_mu = gaussian_mu(budget.epsilon, delta * (1 - SPARED_DELTA_OF_FIT)) / budget.reach / _MARGIN
         spared = SPARED_DELTA_OF_FIT * delta
         distance = spared / (1 + math.exp(min(budget.epsilon, 700.0))) * (1 - 1e-10)
         steps = math.sqrt(math.sqrt(_DIMENSION) / max(24 * distance / _RELEASES, 1e-300))
-        room = 2.0**59 / strength / steps
-        if not 1e-8 <= strength <= 1e4 or steps > 2.0**38 or room < _FEWEST_RECORDS:
+        most_records = int(2.0**59 / gdp_mu / steps)
+        if not 1e-8 <= gdp_mu <= 1e4 or steps > 2.0**38 or most_records < _FEWEST_RECORDS:
             needed = "is beyond what integer noise can protect at this delta; choose another one."
             raise InvalidParameter("epsilon", budget.epsilon, needed)
-        return cls(strength, min(int(room), _MOST_RECORDS), distance)
+        return cls(gdp_mu, min(most_records, _MOST_RECORDS), distance)
 
     def event(self, share: float, steps: int) -> Gaussian:
         """Each of ``steps`` releases that spend a share of the budget together."""
-        return Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
+        return Gaussian(math.sqrt(steps / share) / self.gdp_mu * _MARGIN)
 
     def grid(self, event: Gaussian, bound: float) -> float:
         """The steps in which a sum of this sensitivity is counted."""

@@ -74,12 +74,12 @@ class QuestionSums:
     def _plain(self, number: int, body: Body, size: int) -> tuple[Sum | None, list[str]]:
         replies = self._replies(self._study.names, "ask", number, body)
         largest = 2**62 // len(self._study.names)
-        found = {
+        counts_of = {
             name: reply.array.astype(np.int64)
             for name, reply in replies.items()
             if reply.kind == "noisy" and reply.array.dtype == np.int64 and reply.array.shape == (size,)
         }
-        sums = {name: counts for name, counts in found.items() if int(np.abs(counts).max()) <= largest}
+        sums = {name: counts for name, counts in counts_of.items() if int(np.abs(counts).max()) <= largest}
         missing = [name for name in self._study.names if name not in sums]
         if len(missing) > self._study.dropouts:
             return None, missing

@@ -28,7 +28,6 @@ every session nothing but the sum over R can be learned, which is the same sum o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -62,7 +61,7 @@ class _Stage:
 
 
 class QuestionSession:
-    """What a party answers in a study by the recipe. The ledger and the log outlive it.
+    """The answers of a party in a study by the recipe. The ledger and the log outlive it.
 
     Guarantee: whatever is asked, all answers together are within the party's budget: each is charged, for the noise
     that it gets, before a row is read. With secure sums this holds for the coordinator together with as many parties
@@ -75,7 +74,7 @@ class QuestionSession:
         self,
         terms: Terms,
         table: QuestionTable,
-        till: Till,
+        session: Till,
         stream: RandomStream,
         log: AnswerLog,
         signing_key: Ed25519PrivateKey | None = None,
@@ -83,13 +82,13 @@ class QuestionSession:
     ) -> None:
         assert terms.study.questions is not None
         self._terms, self._study, self._table = terms, terms.study, table
-        self._till, self._stream, self._log = till, stream, log
+        self._ledger, self._stream, self._log = session, stream, log
         self._limits, self._scale = terms.study.questions, terms.study.noise_scale
         self._signing_key, self._roster = signing_key, roster
         self._secure: SecureParty | None = None
         self._names: list[str] = []
         self._stages: dict[str, _Stage] = {}
-        self._distance, self._allowed = 0.0, _allowed_distance(till, self._scale)
+        self._distance, self._allowed = 0.0, _allowed_distance(session, self._scale)
         for entry in log.entries:
             self._stage(entry.stage, entry.share, entry.steps).used += 1
             self._distance += entry.distance
@@ -173,11 +172,11 @@ class QuestionSession:
             raise Refused(Refusal.MISSING_PART) from None
         if asked.number != request.round:
             raise Refused(Refusal.MALFORMED)
-        known = self._log.find(asked.number)
-        if known is not None:
-            if known.digest != asked.digest.hex():
+        entry = self._log.find(asked.number)
+        if entry is not None:
+            if entry.digest != asked.digest.hex():
                 raise Refused(Refusal.OTHER_REQUEST)
-            return known
+            return entry
         if asked.number <= self._log.last:
             raise Refused(Refusal.PAST_ROUND)
         if len(self._log.entries) >= self._limits.releases:
@@ -222,19 +221,19 @@ class QuestionSession:
 
     def _stage(self, name: str, share: float, steps: int) -> _Stage:
         """The stage of this name, begun when it is asked for first."""
-        known = self._stages.get(name)
-        if known is None:
-            if math.fsum([share, *(stage.share for stage in self._stages.values())]) > _SHARES:
+        stage = self._stages.get(name)
+        if stage is None:
+            if math.fsum([share, *(other.share for other in self._stages.values())]) > _SHARES:
                 raise Refused(Refusal.BEYOND_PLAN)
             if steps > self._limits.releases:
                 raise Refused(Refusal.BEYOND_PLAN)
-            known = self._stages[name] = _Stage(share, steps, self._scale.event(share, steps))
-        if (known.share, known.steps) != (share, steps):
+            stage = self._stages[name] = _Stage(share, steps, self._scale.event(share, steps))
+        if (stage.share, stage.steps) != (share, steps):
             raise Refused(Refusal.NOT_ALLOWED)
-        return known
+        return stage
 
     def _charger(self, name: str, stage: _Stage, step: int) -> Charger:
-        """What charges the next answer of a stage.
+        """Return the charger of a stage, before its next answer.
 
         An answer that was charged and not marked as written was seen by nobody: it is drawn again. One that is marked
         and is not in the log was: then the log is an older copy, and nothing more is answered.
@@ -255,7 +254,7 @@ class QuestionSession:
             first = next(iter(self._stages)) == name
             place = f"{self._terms.run_prefix}/{name}"
             distance = self._allowed if first else 0.0
-            stage.run = self._till.run(place, stage.event * stage.steps, distance)
+            stage.run = self._ledger.run(place, stage.event * stage.steps, distance)
         return stage.run
 
     def answered(self) -> tuple[str, ...]:
@@ -264,19 +263,14 @@ class QuestionSession:
         for entry in self._log.entries:
             counted[entry.stage, entry.kinds] = counted.get((entry.stage, entry.kinds), 0) + 1
         return tuple(
-            f"answered {count} of {stage}: {kinds[0]}{_of(kinds[1:])}"
-            for (stage, kinds), count in counted.items()
+            f"answered {count} of {stage}: {', '.join(kinds)}" for (stage, kinds), count in counted.items()
         )
-
-
-def _of(blocks: Sequence[str]) -> str:
-    return f" of {', '.join(blocks)}" if blocks else ""
 
 
 class _Stopped(PlanViolation):
     """Something at the party itself is wrong: it says no more."""
 
 
-def _allowed_distance(till: Till, scale: NoiseScale) -> float:
-    """How far all noise of a study may be from continuous noise: what the study and the ledger leave room for."""
-    return min(scale.distance, till.ledger.rule.largest_distance / 8)
+def _allowed_distance(session: Till, scale: NoiseScale) -> float:
+    """The largest distance of all noise of a study to continuous noise that study and ledger allow."""
+    return min(scale.distance, session.ledger.rule.largest_distance / 8)

@@ -40,7 +40,7 @@ Hello = Callable[[str], int | None]
 
 
 class Round(NamedTuple):
-    """What one round gave: an estimate of the gradient, or None if the round is lost, and who is not in it."""
+    """The result of one round: an estimate of the gradient, or None if the round is lost, and who is not in it."""
 
     gradient: Floats | None
     missing: list[str]
@@ -61,8 +61,8 @@ class PlainSums:
         if returned:  # they were restarted, and refuse what they may have answered before
             willing = [name for name in returned if (self._hello(name) or round + 1) <= round]
             replies |= self._asking.ask_all(willing, question)
-        found = {name: self._asking.noisy(name, reply) for name, reply in replies.items()}
-        sums = {name: value for name, value in found.items() if value is not None}
+        values = {name: self._asking.noisy(name, reply) for name, reply in replies.items()}
+        sums = {name: value for name, value in values.items() if value is not None}
         missing = [name for name in self._study.names if name not in sums]
         if len(missing) > self._study.dropouts:
             return Round(None, missing)  # there would be less noise in the sum than the study promises
@@ -143,7 +143,7 @@ class SecureSums:
         if not members or not absent or not self._pause.over(round):
             return False
         self._pause.lengthen(round)
-        following = [found for name in absent if (found := self._hello(name)) is not None]
+        following = [number for name in absent if (number := self._hello(name)) is not None]
         if (
             following and min(following) > round
         ):  # back, but what it may have answered before it does not repeat

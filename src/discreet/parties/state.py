@@ -36,7 +36,7 @@ class ReleasedSum(NamedTuple):
 
 @dataclass
 class State:
-    """Where a study stands: the round reached, the iterate, and for SGD1 the key and how many turns each had.
+    """The progress of a study: the round reached, the iterate, and for SGD1 the key and how many turns each had.
 
     And what decides who could learn what: how many parties were missing at once.
     ``finished`` is true once the model is final; from then on it is only handed out.
@@ -72,9 +72,9 @@ class State:
         }
         arrays = {name: getattr(self.iterate, name) for name in _ARRAYS}
         if self.sums or self.model is not None or self.survivors[0]:
-            about["sums"] = [[known.digest, list(known.present)] for known in self.sums]
+            about["sums"] = [[entry.digest, list(entry.present)] for entry in self.sums]
             about["survivors"] = [self.survivors[0], list(self.survivors[1])]
-            arrays |= {f"sum-{number}": known.counts for number, known in enumerate(self.sums)}
+            arrays |= {f"sum-{number}": entry.counts for number, entry in enumerate(self.sums)}
             arrays |= {} if self.model is None else {"model": self.model}
         text = np.frombuffer(canonical(about).encode(), np.uint8)
         buffer = io.BytesIO()

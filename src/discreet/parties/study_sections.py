@@ -148,7 +148,7 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Questions:
-    """What may be asked in a study by the recipe, at most.
+    """Limits of the questions in a study by the recipe.
 
     The coordinator asks one question after the other, and chooses each by the released answers to those before.
     ``releases`` are all answers of a party, of at most ``numbers`` each; ``kinds`` are the queries that it answers,

@@ -32,7 +32,7 @@ _LARGEST = 2**16  # bytes of a note
 
 
 def user_folder() -> Path:
-    """Where what belongs to this user, and to no kit or study, is kept."""
+    """The folder for data of this user that belongs to no kit or study."""
     place = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(place) if place else Path.home() / ".local" / "share") / "discreet"
 
@@ -44,12 +44,12 @@ def paying_ledger(table: Path, named: Path | None, terms: Terms) -> Path:
     """The ledger that pays: the one that was named, the one that has paid for this table before, or a new one."""
     if named is not None:
         return named.resolve()
-    known = list(known_ledgers(table))
-    fitting = [place for place in known if _could_pay(place, terms)]
-    for place in [*(place for place in known if _has_paid(place)), *fitting]:
+    ledgers = list(known_ledgers(table))
+    fitting = [place for place in ledgers if _could_pay(place, terms)]
+    for place in [*(place for place in ledgers if _has_paid(place)), *fitting]:
         return place
     stem = re.sub(r"[^A-Za-z0-9_-]", "_", table.stem)[:40] or "table"
-    number = f"-{len(known) + 1}" if known else ""
+    number = f"-{len(ledgers) + 1}" if ledgers else ""
     return user_folder() / "ledgers" / f"{stem}-{_hash(str(table.resolve()))[:12]}{number}.ledger"
 
 
@@ -190,7 +190,7 @@ def _after_recipe(total: dict[Event, int], runs: Mapping[str, RunRecord], terms:
 
 
 def answers_folder(ledger: Path, study: Study, party: str) -> Path:
-    """Where a party keeps its answers in a study by the recipe: beside the ledger that paid for them."""
+    """The folder of a party's answers in a study by the recipe, beside the ledger that paid for them."""
     return ledger.with_name(f"{ledger.name}.answers") / f"{study.name}-{party}-{study.digest()[:12]}"
 
 

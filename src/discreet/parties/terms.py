@@ -152,7 +152,7 @@ class Terms:
 
     @property
     def run_prefix(self) -> str:
-        """How the party's runs begin in its ledger."""
+        """The prefix of the party's runs in its ledger."""
         name = f"{self.study.name}/{self.party}"
         return name if len(name) <= 70 else f"{self.study.digest()[:16]}/{self.party}"
 
