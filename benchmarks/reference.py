@@ -1,6 +1,6 @@
-"""``make reference``: writes docs/reference.md and a page for each room into docs/reference, from the rooms' faces.
+"""Write docs/reference.md and a page for each package into docs/reference (``make reference``).
 
-A face is the ``__all__`` of a room's ``__init__``, or of a room that is one file. Nothing is imported;
+The public names are the ``__all__`` of a package's ``__init__``, or of a package of one file. Nothing is imported;
 ``tests/test_public_names.py`` compares.
 """
 
@@ -12,69 +12,83 @@ ROOT = Path(__file__).parent.parent
 SOURCE, FOLDER = ROOT / "src" / "discreet", ROOT / "docs" / "reference"
 
 CHAPTERS = {
-    "The short names": ("discreet",),
-    "What is released and what it costs": ("events", "guarantee", "accounting", "compat"),
-    "Plans": ("plan", "selection"),
-    "Ledger and certificate": ("ledger", "certificate"),
-    "The trusted core": ("core",),
-    "Tables": ("linear", "statistics", "statistics.mean", "evaluation"),
+    "Models of tables": ("linear", "evaluation", "selection"),
     "PyTorch": ("pytorch", "pytorch.layer_rules", "adapters"),
+    "Statistics": ("statistics", "statistics.mean"),
     "Several parties": ("parties",),
+    "Names of the package itself": ("discreet",),
+    "Plans": ("plan",),
+    "Accounting": ("events", "guarantee", "accounting", "compat"),
+    "Ledger and certificate": ("ledger", "certificate"),
+    "Clipping, noise and sampling": ("core",),
     "Audit and report": ("audit", "report"),
     "Lectures": ("lecture", "lecture.figures"),
     "Errors": ("errors",),
 }
 WHOLE = {"guarantee": ("Bounds", "Budget", "Guarantee"), "errors": ()}
-"""Loose modules, which have no face: what is shown of them; everything, if nothing is named."""
+"""Modules without ``__all__``: the names to show, or everything if the tuple is empty."""
 
 
-def faces() -> dict[str, list[str]]:
-    """The public names of each room that has a face; of the package itself as ``discreet``."""
+def public_names() -> dict[str, list[str]]:
+    """Return the public names of each package; those of the whole package as ``discreet``."""
     found = {}
     for path in sorted({*SOURCE.rglob("__init__.py"), *SOURCE.glob("*.py")}):
-        room = path.parent if path.stem == "__init__" else path.with_suffix("")
+        folder = path.parent if path.stem == "__init__" else path.with_suffix("")
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found[".".join(room.relative_to(SOURCE).parts) or "discreet"] = ast.literal_eval(node.value)
+                found[".".join(folder.relative_to(SOURCE).parts) or "discreet"] = ast.literal_eval(node.value)
     return found
 
 
 def pages() -> dict[Path, str]:
-    """The texts of all pages, by their paths: the list of rooms, and a page for each."""
-    names = faces()
-    missing = names.keys() - {room for rooms in CHAPTERS.values() for room in rooms}
+    """Return the texts of all pages by their paths: the list of packages, and a page for each."""
+    names = public_names()
+    missing = names.keys() - {package for packages in CHAPTERS.values() for package in packages}
     if missing:
         raise SystemExit(f"The reference has no chapter for {', '.join(sorted(missing))}.")
-    lines = ["# Reference", "", "The public names, a page for each room. Everything else may change.", ""]
+    lines = [
+        "# Reference",
+        "",
+        "The public names, with a page for each package. Everything else may change.",
+        "",
+    ]
     found = {}
-    for title, rooms in CHAPTERS.items():
-        lines += [f"## {title}", "", "| room | names |", "|---|---|"]
-        for room in rooms:
-            shown = WHOLE[room] if room in WHOLE else [name for name in names[room] if name != "__version__"]
+    for title, packages in CHAPTERS.items():
+        lines += [f"## {title}", "", "| package | names |", "|---|---|"]
+        for package in packages:
+            shown = WHOLE[package] if package in WHOLE else _estimators_first(names[package])
             told = ", ".join(f"`{name}`" for name in shown) or "everything in it"
-            lines += [f"| [`{_module(room)}`](reference/{room}.md) | {told} |"]
-            found[FOLDER / f"{room}.md"] = _page(room, shown, told)
+            lines += [f"| [`{_module(package)}`](reference/{package}.md) | {told} |"]
+            found[FOLDER / f"{package}.md"] = _page(package, shown, told)
         lines += [""]
     return {FOLDER.with_suffix(".md"): "\n".join(lines)} | found
 
 
-def _module(room: str) -> str:
-    return room if room == "discreet" else f"discreet.{room}"
+def _estimators_first(names: Sequence[str]) -> list[str]:
+    """Sort estimators and trainers before the classes and functions that they use."""
+    return sorted(
+        (name for name in names if name != "__version__"), key=lambda name: not name.startswith("Private")
+    )
 
 
-def _page(room: str, shown: Sequence[str], told: str) -> str:
-    """The page of a room; the short names of the package are explained on the pages of their rooms."""
+def _module(package: str) -> str:
+    return package if package == "discreet" else f"discreet.{package}"
+
+
+def _page(package: str, shown: Sequence[str], told: str) -> str:
+    """Return the page of a package; the names of ``discreet`` itself are explained on the pages of its packages."""
     lines = [
-        f"# {_module(room)}",
+        f"# {_module(package)}",
         "",
-        f"::: {_module(room)}",
+        f"::: {_module(package)}",
         "    options:",
         "      show_root_heading: false",
     ]
-    if room == "discreet":
+    if package == "discreet":
         lines += ["      members: false", "", f"{told}."]
     elif shown:
-        lines += [f"      members: [{', '.join(shown)}]"]
+        lines += ["      members: false"]
+        lines += [line for name in shown for line in ("", f"::: {_module(package)}.{name}")]
     return "\n".join([*lines, ""])
 
 

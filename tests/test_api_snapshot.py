@@ -83,7 +83,7 @@ def names():
     """The lines of every name in every face; None for what needs a package that is not here."""
     found = {}
     errors = [name for name, value in vars(discreet.errors).items() if is_error(value)]
-    for room, listed in sorted((reference.faces() | {"errors": errors}).items()):
+    for room, listed in sorted((reference.public_names() | {"errors": errors}).items()):
         face = room if room == "discreet" else f"discreet.{room}"
         for name in sorted(listed):
             key = f"{face}.{name}"

@@ -86,6 +86,63 @@ def test_the_architecture_picture_is_that_of_the_layer_test():
     assert drawn == architecture(ORDER), "run `make pictures`"
 
 
+def long_code_lines(text, most=88):
+    """Lines of fenced code that a page of ordinary width would cut off."""
+    blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines() if len(line) > most]
+
+
+def test_code_fits_into_its_block():
+    texts = {path.name: path.read_text() for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]}
+    assert {name: lines for name, text in texts.items() if (lines := long_code_lines(text))} == {}
+    assert long_code_lines("```\n" + "x" * 89 + "\n```") == ["x" * 89]  # the broken twin
+
+
+def test_pages_lead_to_the_previous_and_the_next_one(site):
+    text = (site / "linear" / "index.html").read_text()
+    assert "md-footer__link--prev" in text
+    assert "md-footer__link--next" in text
+
+
+def test_the_reference_begins_with_the_estimators(site):
+    for package, first in (("linear", "PrivateAdditiveClassifier"), ("pytorch", "PrivateRun")):
+        text = (site / "reference" / package / "index.html").read_text()
+        names = re.findall(rf'<h3 id="discreet\.{package}\.(\w+)"', text)
+        assert names[0] == first
+        assert len(names) > 5
+    index = (ROOT / "docs" / "reference.md").read_text()
+    assert index.index("discreet.linear") < index.index("discreet.events")
+
+
+@needs_chromium
+def test_the_copy_button_copies_code_only(address):
+    with page() as shown:
+        shown.goto(address + "lecture/", wait_until="load")
+        code = shown.locator("pre:has(.gp) code").first
+        copied = code.evaluate(
+            "e => { e.setAttribute('data-md-copying', ''); const text = e.innerText;"
+            " e.removeAttribute('data-md-copying'); return text }"
+        )
+        whole = code.inner_text()
+    assert ">>>" in whole  # what it would be without the rule
+    assert "import" in copied
+    assert ">>>" not in copied
+    assert "\nTrue" not in copied
+
+
+@needs_chromium
+@pytest.mark.parametrize("words", ["BatchNorm", "GridSearchCV", "early stopping", "GDPR"])
+def test_search_finds_what_users_look_for(address, words):
+    with page() as shown:
+        shown.goto(address, wait_until="load")
+        field = shown.locator("input.md-search__input")
+        field.focus()
+        field.press_sequentially(words)
+        found = shown.locator(".md-search-result__item")
+        found.first.wait_for(state="attached", timeout=60_000)
+        assert found.count() >= 1
+
+
 @needs_chromium
 def test_on_a_phone_no_page_is_cut_off(site, address):
     with page(width=390) as shown:

@@ -231,3 +231,13 @@ def test_how_a_line_is_read_depends_on_that_line_only(odd, tmp_path):
         whole = table_in(tmp_path / name).whole({"u": Numeric(0, 30), "v": Numeric(0, 1)})
         found.append(np.asarray(whole["u"], np.float64)[:20])
     assert np.array_equal(*found, equal_nan=True)
+
+
+@pytest.mark.parametrize("header", ['x,"y\n', '"x\n\n\na",y\n'], ids=["not closed", "four lines"])
+def test_quotes_in_the_header_cost_no_record(header, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(header + "".join(f"{number},1\n" for number in range(9)))
+    source = table_in(path)
+    assert len(source.names) == 2
+    table = source.whole(dict.fromkeys(source.names, Numeric(0, 9)))
+    assert table[source.names[0]].tolist() == list(range(9))

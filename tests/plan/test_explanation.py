@@ -38,7 +38,7 @@ def test_the_numbers_are_those_of_the_plan():
         "standard deviation 1.5 is added",
         "divided by 600, whatever the size of the batch",
         f"({upper_text(plan.guarantee.epsilon.upper)}, 1e-06)-differential privacy: adding or removing the",
-        f"makes any result at most {upper_text(math.exp(plan.guarantee.epsilon.upper))} times as likely (exp(epsilon))",
+        f"makes any result at most {upper_text(math.exp(plan.guarantee.epsilon.upper))} times as likely",
         f"true-positive rate of at most {upper_text(100 * plan.curve.power(0.01))}%. Guessing achieves 1%",
         "whether it is in the data at all (add-remove neighbours)",
         "sees every release, including the final model",

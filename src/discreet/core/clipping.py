@@ -62,10 +62,10 @@ def clip_rows(
     if source.ndim == 1 or source.shape[1] == 1:
         return _clamp(source, clip_norm, out)
     if source.dtype != np.float16:
-        _clip(source, out, clip_norm, *_errors(source, norm), norm == "l2", source is out)
+        _clip(source, out, clip_norm, *_errors(source, norm), norm == "l2")
         return out
     wide = source.astype(np.float32)
-    _clip(wide, wide, clip_norm, *_errors(wide, norm), norm == "l2", True)
+    _clip(wide, wide, clip_norm, *_errors(wide, norm), norm == "l2")
     return _narrow_toward_zero(wide, out)
 
 
@@ -374,16 +374,14 @@ def _clip(
     of_product: float,
     subnormal: float,
     euclidean: bool,
-    in_place: bool,
 ) -> None:
     """For each row its norm, then the product while the row is still in the cache."""
     for i in range(rows.shape[0]):
         shrink = 1.0
         upper = _norm(rows, i, shrink, euclidean) * of_norm
         if upper <= clip_norm:
-            if not in_place:
-                for j in range(rows.shape[1]):
-                    out[i, j] = rows[i, j]
+            for j in range(rows.shape[1]):
+                out[i, j] = rows[i, j]
             continue
         if not upper <= _SAFE_NORM:
             shrink = _SHRINK

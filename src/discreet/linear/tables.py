@@ -41,8 +41,6 @@ Read = Callable[[Any], Cells]
 CHUNK = 2**17  # characters of a CSV file that are parsed at once: what fits into a processor's cache
 DELIMITERS = ",;\t"
 _LONGEST = 2**20  # characters of a record with line breaks in it
-_REST = '[^"]*+(?:""[^"]*+)*+"'  # of a cell in quotes
-_CLOSING = re.compile(_REST)
 _ODD = re.compile('["\x1c-\x1f]')  # quotes, and blanks to numpy's parser that are none to float
 
 
@@ -200,11 +198,8 @@ class CsvSource(Source):
         with nullcontext(self._input) if self._input else _text(path.open("rb")) as file:
             header = file.readline()
             self._delimiter = max(DELIMITERS, key=header.count)
-            cell = f'(?:"{_REST}[^{self._delimiter}]*+|[^{self._delimiter}"][^{self._delimiter}]*+|)'
-            self._closed = re.compile(
-                f"{cell}(?:{self._delimiter}{cell})*+"
-            )  # a line that ends outside of quotes
-            header = next(iter(self._joined([header], file)[0]), "")
+            self._record, self._open = _patterns(self._delimiter)
+            header, *self._after_header = self._joined([header], file)[0]
         if header.startswith("\ufffd\ufffd") and "\0" in header:
             requirement = "is written in UTF-16; save it as UTF-8, as spreadsheets call 'CSV UTF-8'."
             raise InvalidParameter("table", str(path), requirement)
@@ -221,6 +216,8 @@ class CsvSource(Source):
             if not self._input:
                 self._size = os.fstat(file.fileno()).st_size
                 self._joined([file.readline()], file)
+            if self._after_header:
+                yield [record for record in self._after_header if not record.isspace()]
             while lines := file.readlines(CHUNK):
                 records, lines = self._joined(lines, file)
                 self._read += sum(map(len, lines))
@@ -232,43 +229,26 @@ class CsvSource(Source):
             return lines, lines
         records, place = [], 0
         while place < len(lines):
-            end = self._end_of_record(lines, place, file)
+            end = place + self._line_count(lines, place, file)
             records.append("".join(lines[place:end]))
             place = end
         return records, lines
 
-    def _end_of_record(self, lines: list[str], start: int, file: TextIO) -> int:
-        """Where the record that begins at a line ends; right after this line if a quote in it is not closed."""
-        if self._closed.fullmatch(lines[start]):
-            return start + 1
-        inside, length = self._ends_inside(lines[start]), len(lines[start])
-        place = start + 1
-        while inside:
-            if place == len(lines):
-                lines.extend(file.readlines(1))
-            if place == len(lines) or length > _LONGEST:
-                return start + 1
-            length += len(lines[place])
-            inside = self._ends_inside(lines[place], inside=True)
-            place += 1
-        return start + 1 if inside is None else place
-
-    def _ends_inside(self, line: str, inside: bool = False) -> bool | None:
-        """Whether a line ends within quotes, for one that begins there or not; None if they are closed amiss."""
-        place, begun = 0, inside
-        while True:
-            if inside or line.startswith('"', place):
-                place += not inside
-                close = _CLOSING.match(line, place)
-                if close is None:
-                    return True
-                place = close.end()
-                if begun and not line.startswith((self._delimiter, "\n"), place) and place < len(line):
-                    return None
-                inside = begun = False
-            place = line.find(self._delimiter, place) + 1
-            if not place:
-                return False
+    def _line_count(self, lines: list[str], start: int, file: TextIO) -> int:
+        """The number of lines of the record that begins at a line; 1 if a quote in it is not closed."""
+        text, end, length = lines[start], start + 1, len(lines[start])
+        while not (record := self._record.match(text)):
+            count, is_open = end - start, self._open.fullmatch(text)
+            while is_open and end - start < 2 * count and length <= _LONGEST:
+                if end == len(lines):
+                    lines.extend(file.readlines(1))
+                if end == len(lines):
+                    break
+                length, end = length + len(lines[end]), end + 1
+            if end - start == count:
+                return 1
+            text = "".join(lines[start:end])
+        return text.count("\n", 0, record.end() - 1) + 1
 
     def _chunk(self, lines: list[str], readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
         numbers = self._numbers(lines, [name for name in readers if readers[name] is numbers_in])
@@ -310,6 +290,21 @@ class CsvSource(Source):
 
     def progress(self) -> float:
         return self._read / self._size if self._size else 0.0
+
+
+def _patterns(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of a record, and of lines that end within quotes.
+
+    Quotes that close on their line may be followed by anything. Those with line breaks in them must be followed by a
+    delimiter or the end of a line.
+    """
+    other = f"[^{delimiter}\n]*+"
+    one_line = rf'"[^"\n]*+(?:""[^"\n]*+)*+"{other}'
+    within = '"[^"]*+(?:""[^"]*+)*+'
+    cell = rf'(?>{one_line}|{within}"(?=[{delimiter}\n]|\Z)|(?!"){other})'
+    return re.compile(rf"{cell}(?:{delimiter}{cell})*+(?:\n|\Z)"), re.compile(
+        f"(?:{cell}{delimiter})*+{within}"
+    )
 
 
 def _text(file: IO[bytes]) -> TextIO:
