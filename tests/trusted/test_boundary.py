@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT / "benchmarks")]
 
 TRUSTED = {SOURCE / package / f"{name}.py" for package, names in TRUSTED_FILES.items() for name in names}
 FAST = {SOURCE / package / f"{name}.py" for package, names in FAST_PYTORCH_FILES.items() for name in names}
-MOST_LINES = {"trusted": 1_430, "all": 17_500, "fast pytorch": 3_650}
+MOST_LINES = {"trusted": 1_450, "all": 17_500, "fast pytorch": 3_650}
 
 NAMES = {
     *("BoundedSum", "add_noise", "hardened_sum", "system_stream", "urandom", "Till", "choose"),
