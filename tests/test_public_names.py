@@ -119,7 +119,8 @@ def test_importing_and_accounting_load_numpy_and_scipy_only():
 # ---- the faces of the rooms ----
 
 FACES = {
-    room if room == "discreet" else f"discreet.{room}": names for room, names in reference.public_names().items()
+    room if room == "discreet" else f"discreet.{room}": names
+    for room, names in reference.public_names().items()
 }
 GUIDES = [
     ROOT / "README.md",
