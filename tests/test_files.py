@@ -121,7 +121,7 @@ def test_plans_certificates_and_models_keep_what_they_had_if_the_disk_fills(tmp_
 # Files that are made once beside nothing (keys), only grow, or lie in a folder of their own that is made afresh.
 OTHERS = {
     "files.py",
-    "certificate/signatures.py",
+    "certificate/signing_keys.py",
     "ledger/ledger.py",
     "parties/network/kits.py",
     "parties/network/sites.py",

@@ -33,7 +33,7 @@ from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.steering import Aim, Scout
 from discreet.accounting.truncated import truncated_costs
 from discreet.accounting.truncation_search import Truncation
-from discreet.certificate import verification
+from discreet.certificate import second_opinion
 from discreet.events import (
     BoundedRange,
     DiscreteLaplace,
@@ -43,7 +43,7 @@ from discreet.events import (
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
-from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
+from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filter_search
 
 EVENTS = {
     "sampled": PoissonSampled(0.01, Gaussian(2.0)) * 500,
@@ -369,7 +369,7 @@ def test_a_truncation_that_is_garbage_is_refused_or_prices_in_full(monkeypatch, 
     for place in ("order", "cut", "exposure", None):
         right = {"fits": 1.0, "order": 20.0, "cut": 1.0, "exposure": 1e-8}
         wrong = dict.fromkeys(right, value) if place is None else right | {place: value}
-        monkeypatch.setattr(filters, "best_truncation", lambda *_, wrong=wrong: Truncation(**wrong))
+        monkeypatch.setattr(filter_search, "best_truncation", lambda *_, wrong=wrong: Truncation(**wrong))
         try:
             rule = TruncatedRenyiFilter.for_event(event, budget)
         except REFUSALS:
@@ -386,7 +386,7 @@ def test_a_second_opinion_that_is_garbage_lowers_no_guarantee(monkeypatch, value
     with Ledger.in_memory(plan.rule) as ledger:
         ledger.run(plan.event, plan.digest()).reserve(plan.steps)
         certificate = Certificate.of(ledger, plan)
-        monkeypatch.setattr(verification, "renyi_epsilon", lambda *_: value)
+        monkeypatch.setattr(second_opinion, "renyi_epsilon", lambda *_: value)
         try:
             found = certificate.verify(ledger).guarantee
         except REFUSALS:

@@ -177,7 +177,7 @@ def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
 def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, monkeypatch):
     from support.audit_faults import weaker
 
-    monkeypatch.setattr("discreet.trusted.spending.add_noise", weaker(0.3))
+    monkeypatch.setattr("discreet.trusted.session.add_noise", weaker(0.3))
     model = PrivateLinearRegression(epsilon=1.0, bounds=(0, 1), target_bounds=(0, 9))
     result = run(certificate_of(model, tmp_path, [0, 3]), *FEW, "--fits", 0)
     assert result.exit_code == 1
@@ -190,7 +190,7 @@ def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_pat
     """A thirtieth of the noise: models are modest where records are few, so that their scores alone tell little."""
     from support.audit_faults import weaker
 
-    monkeypatch.setattr("discreet.trusted.spending.add_noise", weaker(0.03))
+    monkeypatch.setattr("discreet.trusted.session.add_noise", weaker(0.03))
     model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1))
     certificate = Certificate.load(certificate_of(model, tmp_path, [0, 1]))
     result = attack(Estimator.of(certificate), 60, 0.99, lambda done, total: None)

@@ -181,7 +181,7 @@ def test_drawing_batches_anew_begins_the_noise_anew():
     _, run = begun(planned("poisson"))
     batches = run.batches(NOBODY)
     run.step(next(batches))
-    with pytest.raises(PlanViolation, match="start=1: correlated noise runs whole windows of 4 steps"):
+    with pytest.raises(PlanViolation, match="Step 1 is within 4 steps whose batches are drawn together"):
         run.batches(NOBODY)
     assert len(run._correlated[0]._past) == 1
 

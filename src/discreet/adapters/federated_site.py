@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch.optim import Optimizer
 
 from discreet.certificate import Certificate
 from discreet.errors import BudgetExceeded, InvalidParameter, whole
+from discreet.folders import whole_folder
 from discreet.guarantee import Guarantee
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
@@ -212,11 +212,8 @@ class PrivateSite:
 
 def _begin(place: Path, plan: Plan, run_of: Callable[[Ledger], PrivateRun]) -> None:
     """Make the ledger and the first checkpoint in a folder that appears with both of them or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
-    with Ledger.create(new / LEDGER, plan.rule) as books:
+    with whole_folder(place) as new, Ledger.create(new / LEDGER, plan.rule) as books:
         run_of(books).save(new / "checkpoint")
-    new.rename(place)
 
 
 def _as_tensor(name: str, value: Any, own: Tensor) -> Tensor:
