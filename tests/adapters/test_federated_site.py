@@ -240,7 +240,7 @@ def test_a_folder_appears_with_ledger_and_checkpoint_or_not_at_all(tmp_path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", killed)
+        patched.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             site_at(tmp_path)
     assert not (tmp_path / "run").exists()

@@ -62,7 +62,8 @@ class Table:
 
         fields = {"stage": "counts", "share": 0.1, "steps": 3} | asked
         bound = fields.pop("bound", 1.0)
-        return SimpleNamespace(**fields, kinds=(kind,), digest=body, bound=bound, size=size, total=total)
+        known = {"kinds": (kind,), "digest": body, "bound": bound, "size": size}
+        return SimpleNamespace(**fields, **known, total=total, fits=lambda grid: fields.get("fitting", True))
 
 
 def ask(party, place, message="ask", **question):
@@ -485,3 +486,21 @@ def test_the_observers_of_an_adaptive_budget():
     assert "question" in table["broadcasts"].sees
     secure = observers(study(secure=True))
     assert secure["coordinator"].guarantee.epsilon.upper == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_question_that_fits_no_table_on_its_grid_is_refused_unpaid():
+    """The trial is on a table without rows, so the refusal says nothing of them; nothing is looked at or charged."""
+    table = Table()
+    party = begun(table=table)
+    assert ask(party, 1, fitting=False) is Refusal.NOT_ALLOWED
+    assert (table.looked, spent(party)) == (0, 0)
+    assert ask(party, 1).dtype == np.int64
+
+
+def test_rows_that_cannot_be_added_up_stop_the_party():
+    """Whatever went wrong may depend on a row, so that a party that went on would answer a free question."""
+    table = Table()
+    party = begun(table=table)
+    table.before_looking = lambda: 1 / 0
+    assert ask(party, 1) is Refusal.STOPPED
+    assert ask(party, 2) is Refusal.STOPPED

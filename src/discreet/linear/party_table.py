@@ -33,11 +33,25 @@ class AskedSum:
     query alone, and ``size`` the number of integers.
     """
 
-    def __init__(self, question: Question, digest: bytes, total: Callable[[float], Integers]) -> None:
+    def __init__(
+        self,
+        question: Question,
+        digest: bytes,
+        total: Callable[[float], Integers],
+        trial: Callable[[float], Integers],
+    ) -> None:
         self.number, self.stage, self.share, self.steps = question[:4]
         self.digest, self.kinds = digest, kinds_of(question.query)
         self.bound, self.size = float(question.query.bound), int(question.query.size)
-        self._total = total
+        self._total, self._trial = total, trial
+
+    def fits(self, grid: float) -> bool:
+        """Whether a table without rows answers with zeros on this grid; nothing depends on a row."""
+        try:
+            trial = self._trial(grid)
+        except Exception:
+            return False
+        return trial.shape == (self.size,) and trial.dtype == np.int64 and not trial.any()
 
     def total(self, grid: float) -> Integers:
         """The sum over the party's rows, in grid steps. Private."""
@@ -74,15 +88,14 @@ class PartyTable:
             raise MalformedMessage("the question is about another kind of target")
         if not set(kinds_of(question.query)) <= set(kinds) or question.query.size > numbers:
             raise MalformedMessage("the study does not allow this query")
-        key = question_digest(body)
-        try:
-            trial = self._trial.rows(question)._total(question.query, _TRIAL_GRID)
-            fits = trial.shape == (question.query.size,) and trial.dtype == np.int64 and not trial.any()
-        except Exception:  # the table has no rows, so nothing depends on one
-            raise MalformedMessage("the query does not fit the columns of the study") from None
-        if not fits:
+        own, empty = (
+            lambda grid, views=views: views.rows(question)._total(question.query, grid)
+            for views in (self._rows, self._trial)
+        )
+        asked = AskedSum(question, question_digest(body), own, empty)
+        if not asked.fits(_TRIAL_GRID):
             raise MalformedMessage("the query does not fit the columns of the study")
-        return AskedSum(question, key, lambda grid: self._rows.rows(question)._total(question.query, grid))
+        return asked
 
     def _let_go(self) -> None:
         """Forget the oldest parts where they are too large together; a question that needs one is sent again."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import MutableMapping
 from dataclasses import fields, is_dataclass
 from types import ModuleType
@@ -296,7 +297,7 @@ def _check(question: Question, schema: Schema | None) -> None:
     number, stage, share, steps, view, fills, basis_, query = question
     if type(number) is not int or type(steps) is not int or number < 1 or steps < 1:
         raise MalformedMessage("a question has a number and so many steps")
-    if type(stage) is not str or not stage or len(stage) > 28 or not stage.isascii():
+    if type(stage) is not str or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,27}", stage):
         raise MalformedMessage("a stage has a short name")
     if type(share) is not float or not LEAST_SHARE <= share <= 1 + 1e-9:
         raise MalformedMessage("a share is above 0 and at most 1")

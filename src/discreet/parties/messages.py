@@ -257,6 +257,9 @@ class Asked(Protocol):
     bound: float
     size: int
 
+    def fits(self, grid: float) -> bool:
+        """Whether a table without rows answers the question on this grid."""
+
     def total(self, grid: float) -> NDArray[np.int64]:
         """The sum over the party's rows, in whole steps of ``grid``. Private."""
 

@@ -197,10 +197,15 @@ class QuestionSession:
             raise Refused(Refusal.NOT_ALLOWED) from None
         if self._distance + distance > self._allowed:
             raise Refused(Refusal.BEYOND_PLAN)
+        if not asked.fits(grid):
+            raise Refused(Refusal.NOT_ALLOWED)
         charger = self._charger(asked.stage, stage, step)
         noise = StepNoise(event, {"sum": Draw(event, shares=shares, copies=self._terms.honest)}, grid=grid)
         permit = charger.up_to(step, noise, asked.bound, 1)
-        total = BoundedSum(asked.total(grid), asked.bound, grid=grid)
+        try:
+            total = BoundedSum(asked.total(grid), asked.bound, grid=grid)
+        except Exception:  # whatever it is, it may depend on a row
+            raise _Stopped("The rows of this party could not be added up; the reason is withheld.") from None
         if total.value.shape != (asked.size,):
             raise _Stopped("A sum does not have the size that was asked for.")
         counts = permit.add_noise_share(total)

@@ -62,8 +62,8 @@ def _parameters(report: Report) -> str:
     guarantee = report.facts.guarantee
     lower, upper = guarantee.epsilon
     return (
-        f"Epsilon is at most {upper_text(upper)} at delta {upper_text(guarantee.delta)}. No accounting of the same "
-        f"releases can prove less than {lower_text(lower)}."
+        f"Epsilon is at most {upper_text(upper)} at delta {upper_text(guarantee.delta)}. No accounting of the "
+        f"whole procedure can prove less than {lower_text(lower)}."
     )
 
 
@@ -98,7 +98,7 @@ def _algorithm(report: Report) -> str:
 def _sensitivity(report: Report) -> str:
     clipped = (
         "The program clips what each unit adds to every released sum, for the data at hand, and scales the noise to "
-        "that bound."
+        "that bound. Choices, such as quantiles, are drawn by the exponential mechanism from counts."
     )
     return " ".join([clipped, *(f"Checked while it ran: {check}." for check in report.certificate.checks)])
 

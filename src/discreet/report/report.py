@@ -81,8 +81,8 @@ class Report:
 
     @cached_property
     def risk_bounds(self) -> tuple[RiskBound, ...]:
-        """The success of each attack at most: of the owner's ``risks``, or of usual ones."""
-        return assess_all(self.certificate, self.risks)
+        """The success of each attack at most: of ``risks``, or of usual ones; none if a seed made the noise."""
+        return assess_all(self.certificate, self.risks) if self.certificate.trusted else ()
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -115,15 +115,25 @@ def risk_table(bounds: tuple[RiskBound, ...]) -> tuple[tuple[str, str, str, str]
 
 def risks(report: Report) -> Section:
     """What the guarantee means for one person, with the owner's own numbers or usual ones."""
+    if not report.certificate.trusted:
+        words = "A seed decided the noise: no attack is bounded."
+        return Section("The risk for one person", (Text(words, "caution"),))
     bounds = report.risk_bounds
     unit = "person" if report.facts.guarantee.unit == "person" else "record"
     words = (
-        f"The table bounds the success of every attack on one {unit} whose attacker sees all results, knows all "
-        "other records and has unlimited computing power. “Guessing” is the chance of an attacker who has everything "
-        f"but results that used this {unit}; what follows from the other records is part of it."
+        f"The table bounds the success of every attack on one {unit} whose attacker sees all results of this "
+        "procedure, knows all other records and has unlimited computing power. “Guessing” is the chance of an "
+        f"attacker who has everything but results that used this {unit}; what follows from the other records is part "
+        "of it."
     )
     head = ("attack", "guessing", "at most", "factor")
     blocks: list[Block] = [Text(words), Table(head, risk_table(bounds), "risks")]
+    if report.certificate.together.epsilon.upper > report.facts.guarantee.epsilon.upper:
+        blocks.append(
+            Text(
+                "Other runs of the same ledger can raise these bounds; they are not part of them.", "caution"
+            )
+        )
     if report.risks:
         blocks.append(Bullets([str(bound) + _limit(bound) for bound in bounds]))
     else:

@@ -157,7 +157,9 @@ def _conformed(value: Any, hint: Any, name: str) -> Any:
         if type(value) is tuple and len(value) == len(kinds):
             return tuple(_conformed(part, kind, name) for part, kind in zip(value, kinds, strict=True))
     elif origin is np.ndarray:
-        if type(value) is np.ndarray and value.dtype in (np.float64, np.float32, np.int64):
+        (declared,) = get_args(options[1])
+        kinds = (np.float64, np.float32, np.int64) if declared is Any else get_args(declared) or (declared,)
+        if type(value) is np.ndarray and value.dtype in [np.dtype(kind) for kind in kinds]:
             return value
     elif isinstance(hint, type) and issubclass(hint, tuple):  # a NamedTuple
         if type(value) is hint:

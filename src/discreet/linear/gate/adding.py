@@ -42,7 +42,7 @@ def add_cells(counts: Integers, cells: Integers, weights: Weights, grid: float, 
     if weights is None:
         counts += int(unit / grid) * np.bincount(cells, minlength=len(counts))
     else:
-        add_cut_ones(cells, weights * (unit / grid), counts)
+        add_cut_ones(cells, np.asarray(weights, np.float64) * (unit / grid), counts)
 
 
 def add_signed(counts: Integers, cells: Integers, values: Array, weights: Weights, grid: float) -> None:
@@ -124,11 +124,12 @@ def add_sparse_cells(
     _, indices, indptr = triple(rows)
     steps = np.full(rows.shape[0], int(1.0 / grid), np.int64)
     if weights is not None:
-        steps = (weights * (1.0 / grid)).astype(np.int64)
+        steps = (np.asarray(weights, np.float64) * (1.0 / grid)).astype(np.int64)
     places = np.minimum(cells.astype(np.int64), width - 1)
     first = np.clip(zeros.astype(np.int64), 0, width - 1)
     count_cells(places, indices, indptr, steps, first, width, counts)
 
 
 def _factors(rows: Any, weights: Weights, steps: float) -> NDArray[Any]:
-    return np.full(rows.shape[0], steps) if weights is None else weights * steps
+    """Return the grid steps of each record, in float64: weights may be float32, in which the product can overflow."""
+    return np.full(rows.shape[0], steps) if weights is None else np.asarray(weights, np.float64) * steps

@@ -37,6 +37,9 @@ class Scale:
         return self.slope, self.curvature, self.square, self.clamp
 
 
+_LEAST_ROOM = 0.25  # of a record's square that rounding must leave
+
+
 @dataclass(frozen=True, eq=False)
 class NewtonStep(Data):
     """The sums g of w r z, H of w v z z' and J of w^2 r^2 z z' over the records.
@@ -79,6 +82,8 @@ class NewtonStep(Data):
         size, lattice = self.white.width, Lattice.of(grid)
         rounding = lattice.rounding(size)
         room = 1 - 2 * rounding * (2 + rounding) - 1e-9
+        if not room >= _LEAST_ROOM:
+            raise PlanViolation("The grid is too coarse for a Newton step of so many numbers.")
         total = np.zeros(self.size, np.int64)
 
         def transform(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from discreet.core.clipping import clip_rows
+from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.coordinates import Marginals, standardise
 from discreet.linear.gate.curve_rows import gather_rows
@@ -105,6 +106,8 @@ class SecondMoments(Data):
         size = self.view.width + 1
         lattice, total = Lattice.of(grid), totals_for(size)
         clip = self.limit - lattice.rounding(size)
+        if not clip > 0:
+            raise PlanViolation("The grid is too coarse for second moments of so many numbers.")
         rows = np.empty((max(1, _BLOCK // size), size), np.float32)
         for z, weights in self._rows(store):
             for start in range(0, len(z), len(rows)):
@@ -118,7 +121,9 @@ class SecondMoments(Data):
     def _rows(self, store: RecordStore) -> Iterator[tuple[Any, Array | None]]:
         step = self.view.part
         for x, _, weights, _ in store.chunks():
-            for start in range(0, len(dense(x)), step):
+            for start in range(
+                0, max(1, len(dense(x))), step
+            ):  # checks must not depend on whether there are rows
                 own = slice(start, start + step)
                 yield self.view(x[own]), None if weights is None else weights[own]
 
@@ -170,6 +175,7 @@ class Lattice:
             part = readable(rows[own])
             if not add_products(part, roots[own], 1 / self.step, pairs, total):
                 steps = self._steps(part, roots[own])
+                steps[~np.isfinite(steps).all(axis=1)] = 0.0
                 total[:size, :size] += dsyrk(1.0, steps.T).astype(np.int64)
 
     def _steps(self, rows: NDArray[Any], roots: Array) -> Array:

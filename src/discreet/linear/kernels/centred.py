@@ -58,6 +58,7 @@ def centred_norms(Z: Any, constant: float, centre: Centre) -> Floats:
 
     Guarantee: never below the exact norm.
     """
+    _refuse_other_centre(centre, Z.shape[1])
     norms, values = row_norms(Z, constant), centre.values
     length = float(np.linalg.norm(values))
     products = np.empty(len(norms))
@@ -66,6 +67,14 @@ def centred_norms(Z: Any, constant: float, centre: Centre) -> Floats:
         squares = norms**2 - 2 * products + length**2 + _SLACK * (norms + length) ** 2
         found = np.sqrt(np.maximum(squares, constant**2)) * (1 + 2.0**-50)
     return np.where(norms < 2.0**400, found, norms * 2 + length)
+
+
+def _refuse_other_centre(centre: Centre, width: int) -> None:
+    """Refuse a centre of another width, which compiled code would read beyond, or one whose products overflow."""
+    steps = centre.steps
+    if steps.dtype != np.int64 or steps.shape != (width,) or not (np.abs(steps) <= 2 ** (2 * _BITS)).all():
+        requirement = f"must have {width} multiples of 2**-{_BITS}, none beyond 2**{_BITS}."
+        raise InvalidParameter("centre", "steps", requirement)
 
 
 @compiled
@@ -103,6 +112,7 @@ def centred_gradient(
     """
     if constant != 1.0:
         raise InvalidParameter("constant", constant, "must be 1 where rows have a centre.")
+    _refuse_other_centre(centre, Z.shape[1])
     values = centre.values
     length = float(np.linalg.norm(values))
     off = math.sqrt(loss.outputs) * (1 + 2 * math.sqrt(len(values)) + length)
