@@ -83,7 +83,8 @@ class PrivateSite:
     ``clipping``, ``arithmetic`` and ``data``.
 
     Guarantee: all that leaves the site costs what ``plan.guarantee`` says at most, whatever weights the server sends
-    and however often it asks. A process that is killed loses steps, and takes none that the ledger has not stored.
+    and however often it asks; refusals are not covered (docs/federate.md). A process that is killed loses steps, and
+    takes none that the ledger has not stored.
     """
 
     def __init__(
