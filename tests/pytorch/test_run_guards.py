@@ -74,6 +74,50 @@ class Unclipped(ClipRule):
         return np.full(np.shape(norms), 1e6)
 
 
+class Remembering(ClipRule):
+    """Divides by the largest norm that it has ever seen."""
+
+    clip_norm = 1.0
+
+    def __init__(self):
+        self.largest = 0.0
+
+    def wanted(self, norms):
+        self.largest = max(self.largest, float(norms.max()))
+        return np.full(norms.shape, 1.0 / max(self.largest, 1e-9))
+
+
+class Smooth(ClipRule):
+    clip_norm = 2.0
+
+    def wanted(self, norms):
+        return 2.0 / np.hypot(norms, 2.0)
+
+
+def test_a_rule_of_a_users_own_forgets_earlier_norms():
+    rule = OwnClip(Remembering())
+    before = rule.factors([[1.0]])
+    rule.factors([[1e9]])
+    assert np.array_equal(rule.factors([[1.0]]), before)
+    broken = Remembering()  # the twin that is not tabulated
+    before = broken.factors([[1.0]])
+    broken.factors([[1e9]])
+    assert not np.array_equal(broken.factors([[1.0]]), before)
+
+
+def test_a_tabulated_rule_is_the_rule():
+    """Between two points of the table the factor is interpolated: off by 1e-6 at most, and never too long."""
+    norms = np.geomspace(1e-5, 1e6, 1001)[:, None]
+    tabulated = OwnClip(Smooth()).factors(norms)
+    np.testing.assert_allclose(tabulated, Smooth().factors(norms), rtol=1e-6)
+    assert (tabulated * norms <= 2.0).all()
+    for wrong in (-1.0, np.nan, np.ones(3)):
+        rule = Smooth()
+        rule.wanted = lambda norms, wrong=wrong: np.full(norms.shape, wrong) if np.ndim(wrong) == 0 else wrong
+        with pytest.raises(InvalidParameter, match="one finite, non-negative factor"):
+            OwnClip(rule)
+
+
 def test_a_rule_of_a_users_own_sees_one_norm_at_a_time_and_keeps_its_clip_norm():
     norms = np.array([[1.0], [3.0], [100.0]])
     together = OwnClip(Mixing())
@@ -218,8 +262,7 @@ def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
     def mixing(model, batch):
         return losses(model, batch) * (1 + batch.detach().abs().sum())
 
-    for name in ("problem_beyond_rounding", "foreign_beyond_rounding"):
-        monkeypatch.setattr(f"discreet.pytorch.checks.spot_check.{name}", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.single_examples.problem_beyond_rounding", lambda *_: None)
     monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
     private = begun(losses=mixing)
     with pytest.raises(CheckFailed, match="mix examples"):

@@ -53,7 +53,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
         *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
+    "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "terms"),
