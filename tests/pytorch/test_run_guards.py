@@ -11,7 +11,7 @@ from discreet import InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
 from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks import rounding
+from discreet.pytorch.checks import single_examples
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
 
@@ -34,13 +34,13 @@ def recorded_by_a_comparison():
     """How many norms the rule of a step records while a step is compared with its twin in float64."""
     of_step = NormRecordingClip(1.0)
     of = ClippedSum(nn.Linear(3, 2), losses, of_step)
-    assert rounding.agrees_in_float64(of, X, X[:1], 0, False) is True
+    assert single_examples.agrees_in_float64(of, X, X[:1], 0, False) is True
     return len(of_step.norms())
 
 
 def test_norms_that_are_computed_to_compare_a_step_are_not_counted(monkeypatch):
     assert recorded_by_a_comparison() == 0
-    monkeypatch.setattr(rounding, "not_recording", lambda rule: rule)  # the broken twin
+    monkeypatch.setattr(single_examples, "not_recording", lambda rule: rule)  # the broken twin
     assert recorded_by_a_comparison() >= len(X)
 
 

@@ -32,6 +32,7 @@ from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.grid_sums import factors_of, squares_of
+from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.per_example import (
     loss_and_gradients,
     move_like,
@@ -130,7 +131,7 @@ class SpotCheck:
         self.steps += 1
         longest = (1 + 1e-5) * number_of_examples(examples) * self._sum.rule.clip_norm
         with self.ending():
-            if total.device.type == "cpu" and not float(torch.linalg.vector_norm(total)) <= longest:
+            if kernels.on_host(total) and not float(torch.linalg.vector_norm(total)) <= longest:
                 raise CheckFailed(TOO_LONG)
             if pieces is None and not collated and is_due(self.steps):
                 pieces = take_apart(examples, self.steps)
