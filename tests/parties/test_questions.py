@@ -26,7 +26,7 @@ from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.party import Party
 from discreet.parties.question_sums import QuestionSums
-from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
 from discreet.trusted.spending import Spending

@@ -47,7 +47,7 @@ class ChosenWeightsRun(PrivateRun):
 
     @withhold("the model or the losses")
     def check_own_weights(self, dataset: Any, collate: Collate | None) -> None:
-        """Check model and losses at the present weights, which nobody else may have chosen."""
+        """Check model and losses at the present weights, which must be those of the owner."""
         dataset, collate, _ = take_apart(dataset, collate, 0)
         if self._arithmetic == "float":
             return
