@@ -71,7 +71,7 @@ ROUNDED = (
     "clip norms for each example of a batch in float32"
 )
 """Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
-ELSEWHERE = "Another process refused the step, so nothing is released; it says why."
+OTHER_PROCESS_REFUSED = "Another process refused the step, so nothing is released; it says why."
 
 
 class PrivateSteps:
@@ -337,9 +337,9 @@ class PrivateSteps:
         if self._processes.size > 1:
             failed, refused = self._processes.most([problem is not None, bool(self._spot_check.refusal)])
             if refused:
-                self._spot_check.refusal = self._spot_check.refusal or ELSEWHERE
+                self._spot_check.refusal = self._spot_check.refusal or OTHER_PROCESS_REFUSED
             if failed:
-                raise problem or PlanViolation(ELSEWHERE)
+                raise problem or PlanViolation(OTHER_PROCESS_REFUSED)
         return sums, in_steps, norms
 
     def _compare(

@@ -154,7 +154,7 @@ class StepCharger:
             self._run.commit(charges)
 
     def refuse_from_now_on(self) -> None:
-        """Store in the ledger that a comparison has refused this run, so that nobody can resume it."""
+        """Store in the ledger that a comparison has refused this run, so that it cannot be resumed."""
         if self._run is not None:
             self._run.mark(REFUSED)
 

@@ -74,7 +74,7 @@ def chosen_places(step: int, count: int) -> tuple[int, ...]:
 
 
 def one_in(number: float) -> bool:
-    """Return True with chance 1 / ``number``, which nobody can foresee."""
+    """Return True with probability 1 / ``number``, by the operating system's randomness."""
     return secrets.randbits(53) * number < 2.0**53
 
 

@@ -82,7 +82,7 @@ class Pieces(NamedTuple):
 
 
 def is_due(step: int) -> bool:
-    """Return whether step number ``step`` of those with examples is compared, which nobody can foresee."""
+    """Return whether step number ``step`` of those with examples is compared, at random."""
     return step <= FIRST_STEPS or secrets.randbelow(ONE_IN) == 0
 
 
