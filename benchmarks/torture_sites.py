@@ -33,7 +33,7 @@ from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
 from discreet.linear.question_codec import Question, question_digest
 from discreet.linear.question_writer import encode
-from discreet.linear.tables import Table
+from discreet.linear.row_source import Table
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster

@@ -288,7 +288,7 @@ def test_messages_are_small():
     told["model"] = told["model"] | {"columns": columns | {"t": {"flag": "yes"}}, "pairs": []}
     wide = Study.from_dict(told)
     x = rng.normal(size=(9000, 30))
-    from discreet.linear.tables import Table
+    from discreet.linear.row_source import Table
 
     cells = {f"x{place}": x[:, place] for place in range(30)}
     cells["t"] = np.where(x[:, 0] > x[:, 1] ** 2 - 1, "yes", "no").astype(object)

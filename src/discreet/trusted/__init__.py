@@ -32,9 +32,9 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
-        *("partition_results", "party_table", "private_reader", "public_log", "question_codec"),
-        *("residuals", "secret_sample", "tables", "user_routing"),
+        *("csv_records", "fit_budget", "on_demand", "partition_answers", "partition_results"),
+        *("party_table", "private_reader", "public_log", "question_codec", "residuals", "row_source"),
+        *("rows_alone", "secret_sample", "user_routing"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -90,6 +90,12 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
+
+READING_FILES: dict[str, tuple[str, ...]] = {
+    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+}
+"""Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
+(:mod:`discreet.linear.rows_alone`)."""
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
