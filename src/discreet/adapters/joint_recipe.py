@@ -32,13 +32,14 @@ from discreet.errors import CertificateRejected, InvalidParameter, MalformedMess
 from discreet.events import Gaussian
 from discreet.files import write_whole
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from discreet.linear.checked_questions import Question
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.partitions import NoRows
 from discreet.linear.party_table import KINDS, PartyTable
-from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema

@@ -32,9 +32,16 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("csv_records", "fit_budget", "on_demand", "partition_answers", "partition_results"),
-        *("party_table", "private_reader", "public_log", "question_codec", "residuals", "row_source"),
-        *("rows_alone", "secret_sample", "user_routing"),
+        *(
+            "checked_questions",
+            "csv_records",
+            "fit_budget",
+            "on_demand",
+            "partition_answers",
+            "partition_results",
+        ),
+        *("party_table", "private_reader", "public_log", "residuals", "row_source"),
+        *("rows_alone", "secret_sample", "user_routing", "views"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
