@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from discreet import Budget, PlanViolation, evaluate
 from discreet.ledger import GaussianFilter, Ledger
@@ -258,6 +259,14 @@ def test_what_our_readers_make_of_cells_passes(items):
 def test_cells_that_differ_are_found(pair):
     with pytest.raises(PlanViolation):
         compare_rows([pair[0]], [pair[1]])
+
+
+def test_sparse_rows_are_compared_as_they_are():
+    row = csr_array(([1.0, 2.0], [0, 3], [0, 2]), shape=(1, 5))
+    compare_rows([row], [row.copy()])
+    for twin in (2 * row, row[:, ::-1].tocsr(), csr_array((1, 5)), csr_array((1, 6))):
+        with pytest.raises(PlanViolation):
+            compare_rows([row], [twin])
 
 
 def test_missing_cells_are_alike():

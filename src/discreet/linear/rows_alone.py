@@ -70,8 +70,9 @@ def compare_rows(among: Iterable[Any], alone: Iterable[Any]) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if issparse(one) and issparse(other):
-        one, other = one.toarray(), other.toarray()
+    if issparse(one) and issparse(other):  # rows in CSR, whose entries are in order
+        same = one.shape == other.shape and np.array_equal(one.indices, other.indices)
+        return same and _same(one.data, other.data)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind in "fiubmM":
         kind = one.dtype == other.dtype and one.shape == other.shape
         return kind and bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fmM"))
