@@ -166,9 +166,9 @@ def _any_array(cells: Sequence[Any]) -> Cells:
 
 def as_they_are(cells: Sequence[Any]) -> Cells:
     """The cells in an array, whatever they are."""
-    kept = np.empty(len(cells), object)
-    kept[:] = cells
-    return kept
+    array = np.empty(len(cells), object)
+    array[:] = cells
+    return array
 
 
 class _Known(dict[Any, Any]):

@@ -147,8 +147,8 @@ def _checked_view(view: Any, schema: Schema | None) -> Any:
     least = getattr(view, "least", None)
     if least is not None and not 1 <= least <= 2**31:
         raise MalformedMessage("a person has so many rows")
-    known = 0 if schema is None else len(schema.undeclared)
-    if isinstance(view, UndeclaredColumns) and (view.schema is None or view.columns != known):
+    undeclared = 0 if schema is None else len(schema.undeclared)
+    if isinstance(view, UndeclaredColumns) and (view.schema is None or view.columns != undeclared):
         raise MalformedMessage("a view is of the study's columns")
     if not isinstance(view, EncodedRows):
         return view

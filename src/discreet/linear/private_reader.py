@@ -109,17 +109,17 @@ class PrivateReader:
         if source is not None:
             columns = self.columns(source, y)
             X = store_rows(source.chunks(columns), columns, self.storage or Storage())
-        found, header, ids = self._read(X, y, sample_weight, people)
-        known = replace(self, target=self.target._replace(classes=header.classes), width=header.width)
-        for place in chosen_rows(found._row_count()):
+        table, header, ids = self._read(X, y, sample_weight, people)
+        resolved = replace(self, target=self.target._replace(classes=header.classes), width=header.width)
+        for place in chosen_rows(table._row_count()):
             row = (_one_row(values, place) for values in (X, y, sample_weight, people))
-            alone, _, own = read_alone(known._read, *row)
+            alone, _, own = read_alone(resolved._read, *row)
             if ids is not None and person_of(ids[place]) != person_of(own[0]):
                 raise PlanViolation("The id of a row is read otherwise alone; nothing was released.")
-            if found._weights is not None:
-                compare_rows([found._weights[place : place + 1]], [alone._weights])
-            found._alone += ((place, alone),)
-        return found, header
+            if table._weights is not None:
+                compare_rows([table._weights[place : place + 1]], [alone._weights])
+            table._alone += ((place, alone),)
+        return table, header
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, people: Any

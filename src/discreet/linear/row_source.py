@@ -134,7 +134,7 @@ def store_rows(
     """Write the rows of all chunks to a mapped file, and compare chosen ones with themselves, stored alone."""
     chosen: list[tuple[int, Table]] = []
 
-    def watched() -> Iterator[Table]:
+    def sampled() -> Iterator[Table]:
         before = 0
         for chunk in chunks:
             rows = chosen_rows(len(chunk), before)
@@ -142,7 +142,7 @@ def store_rows(
             before += len(chunk)
             yield chunk
 
-    stored = write_rows(watched(), columns, storage)
+    stored = write_rows(sampled(), columns, storage)
     for place, row in chosen:
         alone = read_alone(stored.store, row)
         compare_rows(stored.cells(place), alone.cells(0))
@@ -156,15 +156,15 @@ def files_of(pattern: str) -> list[str]:
     Traceback (most recent call last):
     discreet.errors.InvalidParameter: table='nowhere/*.parquet': names no file.
     """
-    paths = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+    named = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
     hidden = (".", "_")  # such as those that show that a job has finished
-    files = sorted(path for path in paths if not os.path.basename(path).startswith(hidden))
+    files = sorted(path for path in named if not os.path.basename(path).startswith(hidden))
     if not files:
         raise InvalidParameter("table", pattern, "names no file.")
-    known: dict[tuple[int, int], str] = {}
+    paths_by_inode: dict[tuple[int, int], str] = {}
     for path in files:
         about = os.stat(path)
-        first = known.setdefault((about.st_dev, about.st_ino), path)
+        first = paths_by_inode.setdefault((about.st_dev, about.st_ino), path)
         if first != path and about.st_ino:
             requirement = (
                 f"names the same file twice, as {first} and as {path}: its records would count twice."

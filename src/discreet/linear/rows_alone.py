@@ -50,12 +50,12 @@ def read_compared(read: Callable[..., Any], *tables: Any) -> Any:
     return found
 
 
-def read_alone(read: Callable[..., Any], *known: Any) -> Any:
+def read_alone(read: Callable[..., Any], *tables: Any) -> Any:
     """Return what ``read`` makes of one row, which must not fail, and whose warnings were given before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return read(*known)
+            return read(*tables)
         except Exception:  # it may quote a record
             pass
     raise PlanViolation("A row of the table cannot be read alone; nothing was released.")

@@ -16,21 +16,21 @@ class Views:
 
     def __init__(self, table: PrivateTable) -> None:
         self._table = table
-        self._kept: dict[int, tuple[tuple[bytes, ...], Any]] = {}
+        self._cache: dict[int, tuple[tuple[bytes, ...], Any]] = {}
 
     def rows(self, keys: tuple[bytes, ...], view: Callable[[], Any], fills: Any, basis: Any) -> Any:
         """Return the rows of a view, filled and in a basis unless these are None; ``keys`` name the three."""
-        rows = self._keep(0, keys[:1], lambda: self._table.rows(view()))
+        rows = self._cached(0, keys[:1], lambda: self._table.rows(view()))
         if fills is not None:
             before = rows
-            rows = self._keep(1, keys[:2], lambda: before.filled(fills))
+            rows = self._cached(1, keys[:2], lambda: before.filled(fills))
         if basis is not None:
             plain = rows
-            rows = self._keep(2, keys, lambda: plain.in_curves(basis))
+            rows = self._cached(2, keys, lambda: plain.in_curves(basis))
         return rows
 
-    def _keep(self, place: int, keys: tuple[bytes, ...], make: Callable[[], Any]) -> Any:
-        if place not in self._kept or self._kept[place][0] != keys:
-            self._kept.pop(place, None)  # before others are made: they are large
-            self._kept[place] = keys, make()
-        return self._kept[place][1]
+    def _cached(self, place: int, keys: tuple[bytes, ...], make: Callable[[], Any]) -> Any:
+        if place not in self._cache or self._cache[place][0] != keys:
+            self._cache.pop(place, None)  # before others are made: they are large
+            self._cache[place] = keys, make()
+        return self._cache[place][1]
