@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from discreet.errors import InvalidParameter, cut
 from discreet.events import Event
 from discreet.guarantee import Budget
+
+if TYPE_CHECKING:
+    from discreet.ledger.book import RunRecord
 
 RESTORE = "Restore the ledger from a backup and open it with its anchor."
 NEWEST = "Bring back the newest copy; what was spent after an older one would be forgotten."
 
 FORKED = "A ledger cannot be used in a forked process; open it there anew."
 CLOSED = "This ledger is closed; open it again."
-INTERRUPTED = "This ledger was interrupted while it was read; open it again."
+INTERRUPTED = "This ledger was interrupted while it was read or written; open it again."
 NO_HEAD = "The ledger has lost its head. Restore it from a backup and open it with its anchor."
 OTHER_SEAL = (
     "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
@@ -105,14 +108,7 @@ def beyond_spare(distance: float, budget: Budget) -> str:
     )
 
 
-class _Run(Protocol):
-    name: str
-    event: Event
-    plan_hash: str
-    distance: float
-
-
-def departed(run: _Run, event: Event, plan_hash: str, nearer: bool, distance: float) -> str:
+def departed(run: RunRecord, event: Event, plan_hash: str, nearer: bool, distance: float) -> str:
     """A run that is resumed otherwise than it began."""
     if run.event.parts() != event.parts():
         how = f"to release {list_parts(run.event)}, not {list_parts(event)}"
