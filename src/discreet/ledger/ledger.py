@@ -17,6 +17,7 @@ from discreet.errors import (
     LedgerUnavailable,
     PlanViolation,
     one_of,
+    without_passwords,
 )
 from discreet.events import Event
 from discreet.files import appears_whole
@@ -62,7 +63,8 @@ class Ledger(LedgerViews):
         """
         store = _store_kind(place)
         _check_promise(rule)
-        store.check_free(place)
+        if occupant := store.occupant(place):
+            raise InvalidParameter("place", without_passwords(str(place)), ledger_texts.occupied(occupant))
         secret = _key(place, key, new=True)
         store.create(place, *next_row(Book(), first_entry(rule), secret))
         return cls.open(place, key=secret)
@@ -93,7 +95,7 @@ class Ledger(LedgerViews):
 
         Guarantee: a ledger that was lost is not begun anew while its key file is there.
         """
-        if _store_kind(place).holds_something(place):
+        if _store_kind(place).occupant(place):
             return cls.open(place, key=key)
         path = _key_path(place, key)
         if path.exists():

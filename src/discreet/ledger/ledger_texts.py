@@ -23,6 +23,7 @@ NO_HEAD = "The ledger has lost its head. Restore it from a backup and open it wi
 OTHER_SEAL = (
     "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
 )
+CREATED_MEANWHILE = "was created by another process just now; open it."
 BEYOND_PLAN = "What goes beyond the plan needs a run of its own."
 
 
@@ -227,3 +228,23 @@ def name_as_typed() -> Iterator[None]:
         if typed is None:
             raise
         raise InvalidParameter(typed, error.value, error.requirement) from None
+
+
+def not_local(path: object) -> str:
+    """A file that SQLite cannot write ahead."""
+    return f"{path} cannot be written ahead; a ledger needs a local file system."
+
+
+def other_tables(path: object) -> str:
+    """A database that is no ledger."""
+    return f"{path} is not a ledger, or its tables were altered."
+
+
+def no_ledger(path: object) -> str:
+    """A place without a ledger."""
+    return f"There is no ledger at {path}. Make one with Ledger.create, or restore it."
+
+
+def occupied(occupant: str) -> str:
+    """A place for a new ledger that is not free."""
+    return f"{occupant} exists already. Open that ledger, or choose another name."
