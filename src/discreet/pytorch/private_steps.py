@@ -194,12 +194,7 @@ class PrivateSteps:
         count = 0 if examples is None else number_of_examples(examples)
         if count:
             examples = self._on_device(examples)
-        if self._sharded is None:
-            self._watch.before_step(examples, count)
-            with self._ending():
-                self._spot_check.before_step(examples, count)
-        else:
-            self._sharded.before_step(examples, count, self._watch, self._spot_check)
+        self._check_batch(examples, count)
         charger, span = self._charging(), self._schedule.span(self._taken + 1)
         charger.refuse_past_the_end()
         clipping = self._clipping[span.index]
@@ -216,6 +211,15 @@ class PrivateSteps:
         if isinstance(clipping, AdaptiveClip):
             least = self._sum.least_clip_norm
             self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
+
+    def _check_batch(self, examples: Any, count: int) -> None:
+        """Refuse a model that is not what it was, and an example that is not the same alone."""
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+            with self._ending():
+                self._spot_check.before_step(examples, count)
+        else:
+            self._sharded.before_step(examples, count, self._watch, self._spot_check)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -252,11 +256,16 @@ class PrivateSteps:
                 self.plan,
                 arithmetic=self._certified,
                 trusted=self._trusted,
-                not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
+                not_covered=self._not_covered,
                 checks=(DESCRIPTION, STEADY_DESCRIPTION),
             ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(write))
+
+    @property
+    def _not_covered(self) -> tuple[str, ...]:
+        """What a certificate of the run does not cover."""
+        return (*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED)
 
     def _accept(self, found: Checkpoint) -> None:
         """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before.

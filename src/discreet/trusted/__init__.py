@@ -50,8 +50,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
     "pytorch": (
-        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
-        *("private_steps", "schedule", "stage_clipping", "torch_holder"),
+        *("batches", "chosen_weights", "correlated_noise", "distributed", "grid_sums", "per_example"),
+        *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
     "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
     "parties": (
