@@ -133,9 +133,9 @@ def event(kind: str, **checks: Check) -> Callable[[type[AnEvent]], type[AnEvent]
 
 def as_event(name: str, value: object) -> Event:
     """Return an event, or the event of plain data."""
-    found = Event.from_dict(value) if isinstance(value, dict) else value
-    if isinstance(found, Event):
-        return found
+    event = Event.from_dict(value) if isinstance(value, dict) else value
+    if isinstance(event, Event):
+        return event
     raise InvalidParameter(name, value, "must be an event.")
 
 

@@ -265,12 +265,12 @@ class Statement:
         try:
             fields: dict[str, Any] = dict(data)  # type: ignore[call-overload]
             runs = tuple(RunRecord.of(**({"distance": 0.0} | run)) for run in fields["runs"])
-            found = cls(SpendingRule.from_dict(fields["rule"]), runs, Anchor(**fields["anchor"]))
+            statement = cls(SpendingRule.from_dict(fields["rule"]), runs, Anchor(**fields["anchor"]))
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidParameter("ledger", data, f"is not what a ledger says ({error}).") from None
-        if found.to_dict() != data or len({run.name for run in runs}) < len(runs):
+        if statement.to_dict() != data or len({run.name for run in runs}) < len(runs):
             raise InvalidParameter("ledger", data, "is not what a ledger says.")
-        return found
+        return statement
 
 
 def _spent_by(runs: Iterable[RunRecord]) -> dict[Event, int]:

@@ -25,7 +25,7 @@ def proposed_truncation(event: Event, budget: Budget) -> tuple[float, float, flo
 
 
 def proposed_epsilon(event: Event, delta: float, neighbours: Neighbours, group_size: int) -> float:
-    """Return the epsilon of ``event`` at ``delta``, with room for the distance of noise in integers if possible."""
+    """Return the epsilon of ``event`` at ``delta``, and a little less delta for noise in integers if possible."""
     curve = account(event, neighbours, group_size)
     epsilon = epsilon_at(curve, delta * (1 - SPARE))
     epsilon = curve.guarantee(delta).epsilon.upper if epsilon == math.inf else epsilon

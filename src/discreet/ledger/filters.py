@@ -134,9 +134,9 @@ class SpendingRule(ABC):
                 values["budget"] = Budget.from_dict(values["budget"])
                 if rule is FixedPlan:
                     values["event"] = Event.from_dict(values["event"])
-                found: SpendingRule = rule(**values)
-                if found.to_dict() == data:
-                    return found
+                spending_rule: SpendingRule = rule(**values)
+                if spending_rule.to_dict() == data:
+                    return spending_rule
         raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(RULES)}.")
 
 

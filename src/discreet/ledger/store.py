@@ -140,8 +140,8 @@ class SQLiteStore:
     @classmethod
     def occupant(cls, place: Path | str) -> str:
         refuse_network(Path(place))
-        found = (file.name for file in (Path(place), *side_files(Path(place))) if file.exists())
-        return next(found, "")
+        taken = (file.name for file in (Path(place), *side_files(Path(place))) if file.exists())
+        return next(taken, "")
 
     @classmethod
     def create(cls, place: Path | str, row: Row, head: Head) -> None:
