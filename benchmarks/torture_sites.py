@@ -27,13 +27,14 @@ from discreet.adapters.joint_recipe import JointRecipe
 from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
+from discreet.linear.checked_questions import Question
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode
-from discreet.linear.tables import Table
+from discreet.linear.row_source import Table
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster

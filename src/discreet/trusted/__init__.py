@@ -32,28 +32,21 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
-        *("partition_results", "party_table", "private_reader", "public_log", "question_codec"),
-        *("residuals", "secret_sample", "tables", "user_routing"),
+        *("checked_questions", "csv_records", "fit_budget", "on_demand", "partition_answers"),
+        *("partition_results", "party_table", "private_reader", "public_log", "residuals", "row_source"),
+        *("rows_alone", "secret_sample", "user_routing", "views"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
-        *(
-            "curve_rows",
-            "data",
-            "declared_columns",
-            "newton",
-            "partitioned_rows",
-            "people",
-            "private_table",
-        ),
-        *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
+        *("curve_rows", "data", "declared_columns", "newton", "partitioned_rows", "people"),
+        *("private_table", "raw", "record_store", "records", "score_cells", "second_moments", "shelf"),
+        "sparse_rows",
     ),
     "pytorch": (
         *("batches", "chosen_weights", "correlated_noise", "distributed", "grid_sums", "per_example"),
         *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
+    "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "terms"),
@@ -90,6 +83,12 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
+
+READING_FILES: dict[str, tuple[str, ...]] = {
+    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+}
+"""Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
+(:mod:`discreet.linear.rows_alone`)."""
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
