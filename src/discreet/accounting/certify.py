@@ -23,7 +23,7 @@ from discreet.guarantee import Bounds
 
 DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
 ROUGH = Quality(1e-12, 1e-2)
-LawsOf = Callable[[Direction, Quality], list[Law]]
+DistributionsOf = Callable[[Direction, Quality], list[Law]]
 
 
 def quiet() -> np.errstate:
@@ -32,7 +32,7 @@ def quiet() -> np.errstate:
 
 
 def mixtures(laws: Sequence[Law]) -> list[tuple[GroupPair, int]]:
-    """The laws as mixtures of Gaussians; empty if one of them is none."""
+    """The distributions as mixtures of Gaussians; empty if one of them is none."""
     pairs = [mixture(law.upper) if law.upper is law.lower else None for law in laws]
     parts = [(pair, law.count) for pair, law in zip(pairs, laws, strict=True) if pair]
     return parts if len(parts) == len(pairs) else []
@@ -95,45 +95,51 @@ class Proof:
     the event count, and every direction needs one.
     """
 
-    def __init__(self, parts: Dominating, laws_of: LawsOf, unsampled: Callable[[], Hidden | None]) -> None:
-        self.parts, self._laws_of, self._unsampled = parts, laws_of, unsampled
+    def __init__(
+        self, parts: Dominating, distributions_of: DistributionsOf, unsampled: Callable[[], Hidden | None]
+    ) -> None:
+        self.parts, self._distributions_of, self._unsampled = parts, distributions_of, unsampled
         self._points: dict[Direction, Points] = {name: [] for name in parts.directions()}
         if not parts.boxes:
             for name, points in self._points.items():
                 points.append((self.largest_loss(name) * (1 + ULPS), 0.0))
 
-    def laws(self, direction: Direction, quality: Quality = ROUGH) -> list[Law]:
-        """The laws of all releases; refused where there are black boxes besides, of which they say nothing."""
+    def distributions(self, direction: Direction, quality: Quality = ROUGH) -> list[Law]:
+        """The distributions of all releases; refused beside black boxes, of which they say nothing."""
         if self.parts.boxes:
             raise ValueError("black boxes have moments only")
-        return self._laws_of(direction, quality)
+        return self._distributions_of(direction, quality)
 
     def largest_loss(self, direction: Direction) -> float:
         """The largest loss in a direction; infinite for Gaussian noise, but for its sampled additions."""
-        return float(np.inf) if self.parts.boxes else largest_loss(self.laws(direction))
+        return float(np.inf) if self.parts.boxes else largest_loss(self.distributions(direction))
 
     def on_grid(
         self, direction: Direction, quality: Quality, design: Design, upper_only: bool
     ) -> Evidence[Lattice]:
         """All releases on a proposed grid."""
-        return Evidence(build(self.laws(direction, quality), design, upper_only), self._points[direction])
+        return Evidence(
+            build(self.distributions(direction, quality), design, upper_only), self._points[direction]
+        )
 
     def directly(
         self, direction: Direction, quality: Quality, delta: float, resolution: float
     ) -> Evidence[Direct]:
         """All releases in positive arithmetic."""
-        curve = Direct(mixtures(self.laws(direction, quality)), delta, resolution)
+        curve = Direct(mixtures(self.distributions(direction, quality)), delta, resolution)
         return Evidence(curve, self._points[direction])
 
     def one_step(self, direction: Direction, quality: Quality) -> Evidence[OneStep] | None:
         """The only release; None if there are several."""
-        law, *others = self.laws(direction, quality)
+        law, *others = self.distributions(direction, quality)
         single = law.count == 1 and not others
         return Evidence(OneStep(law.upper), self._points[direction]) if single else None
 
     def note_near_largest(self, direction: Direction, epsilon: float) -> None:
         """Note the bound on delta from the atoms near the largest loss."""
-        self._points[direction].append((epsilon, delta_near_largest(self.laws(direction), epsilon).upper))
+        self._points[direction].append(
+            (epsilon, delta_near_largest(self.distributions(direction), epsilon).upper)
+        )
 
     def note_epsilon_by_moments(self, delta: float, about: float) -> None:
         """Note Chernoff's bound on epsilon; losses that are rare beside ``about`` count as infinite."""
@@ -147,9 +153,9 @@ class Proof:
 
     def moments(self, direction: Direction, about: float) -> Chernoff:
         """Chernoff's bound for one direction; losses that are rare beside ``about`` count as infinite."""
-        laws = self._laws_of(direction, Quality(about * 1e-5, 1e-3))
-        log_tail = float(np.log(about * CUT / (1 + sum(law.count for law in laws))))
-        return Chernoff.of([(law.upper, law.count) for law in laws], log_tail, self.parts.boxes)
+        releases = self._distributions_of(direction, Quality(about * 1e-5, 1e-3))
+        log_tail = float(np.log(about * CUT / (1 + sum(law.count for law in releases))))
+        return Chernoff.of([(law.upper, law.count) for law in releases], log_tail, self.parts.boxes)
 
     def note_epsilon_without_sampling(self, delta: float) -> None:
         """Note the epsilon of the same releases on all records, which dominate the event in every direction."""

@@ -59,7 +59,7 @@ class CurveSearch:
         self.in_direction = lru_cache(maxsize=8)(self._in_direction)
 
     def _in_direction(self, direction: Direction, quality: Quality) -> DirectionSearch:
-        laws = self._curve._laws_of(direction, quality)
+        laws = self._curve._distributions_of(direction, quality)
         single = len(laws) == 1 and laws[0].count == 1
         return OneStepSearch(laws, direction, quality) if single else Search(laws, direction, quality)
 
@@ -159,7 +159,7 @@ class CurveSearch:
         names = proof.parts.directions()
         if max(proof.largest_loss(name) for name in names) == np.inf:
             return 0.0
-        return max(epsilon_near_largest(proof.laws(name), delta).lower for name in names)
+        return max(epsilon_near_largest(proof.distributions(name), delta).lower for name in names)
 
     @staticmethod
     def _note_simple_epsilon(proof: Proof, delta: float) -> None:
@@ -192,7 +192,7 @@ class CurveSearch:
 
     def _delta_in(self, direction: Direction, proof: Proof, epsilon: float, tolerance: float) -> float:
         proof.note_near_largest(direction, epsilon)
-        near_top = delta_near_largest(proof.laws(direction), epsilon)
+        near_top = delta_near_largest(proof.distributions(direction), epsilon)
         if near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top.lower
         quality = Quality(1e-12, tolerance)
@@ -319,7 +319,7 @@ class OneStepSearch:
         return self._upper.delta_upper(epsilon)[0]
 
     def epsilon_bounds(self, proof: Proof, delta: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
         upper = self.estimate_epsilon(delta)
         self._note(proof, upper)
         return Bounds(refuted_epsilon(self.delta_lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
@@ -328,7 +328,7 @@ class OneStepSearch:
         return self._note(proof, epsilon) <= delta
 
     def delta_bounds(self, proof: Proof, epsilon: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
         return Bounds(self.delta_lower(epsilon)[0], self._note(proof, epsilon))
 
     def _note(self, proof: Proof, epsilon: float) -> float:
