@@ -198,9 +198,7 @@ def test_notes_of_a_proof_are_those_of_its_own_distributions():
     """What is noted of one direction is no bound on the other, and no search can note an epsilon below 0."""
     event = EVENTS["sampled"]
     proof = account(event)._proof()
-    lattice = search.Search(
-        proof.distributions("remove", certified_bounds.ROUGH), "remove", certified_bounds.ROUGH
-    )
+    lattice = search.Search(proof.plds("remove", certified_bounds.ROUGH), "remove", certified_bounds.ROUGH)
     design, _ = lattice.design_at(DELTA, 1e-3)
     evidence = proof.on_grid("remove", certified_bounds.ROUGH, design, False)
     assert evidence.note(TRUTH["sampled"][0] * 1.01) <= DELTA
@@ -212,7 +210,7 @@ def test_notes_of_a_proof_are_those_of_its_own_distributions():
     assert proof.epsilon(DELTA) == largest
     assert proof.delta(0.0) == 1.0
     with pytest.raises(ValueError, match="moments"):
-        account(event + ZeroConcentratedDP(0.1))._proof().distributions("remove")
+        account(event + ZeroConcentratedDP(0.1))._proof().plds("remove")
 
 
 @pytest.mark.parametrize("value", GARBAGE)

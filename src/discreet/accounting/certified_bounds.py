@@ -24,7 +24,7 @@ from discreet.guarantee import Bounds
 
 DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
 ROUGH = Tolerances(1e-12, 1e-2)
-DistributionsOf = Callable[[Direction, Tolerances], list[LossDistribution]]
+LossDistributionsOf = Callable[[Direction, Tolerances], list[LossDistribution]]
 
 
 def ignore_fp_errors() -> np.errstate:
@@ -97,50 +97,46 @@ class Proof:
     """
 
     def __init__(
-        self, parts: Dominating, distributions_of: DistributionsOf, unsampled: Callable[[], Hidden | None]
+        self, parts: Dominating, plds_of: LossDistributionsOf, unsampled: Callable[[], Hidden | None]
     ) -> None:
-        self.parts, self._distributions_of, self._unsampled = parts, distributions_of, unsampled
+        self.parts, self._plds_of, self._unsampled = parts, plds_of, unsampled
         self._points: dict[Direction, Points] = {name: [] for name in parts.directions()}
         if not parts.boxes:
             for name, points in self._points.items():
                 points.append((self.largest_loss(name) * (1 + ULPS), 0.0))
 
-    def distributions(self, direction: Direction, tolerances: Tolerances = ROUGH) -> list[LossDistribution]:
-        """The distributions of all releases; refused beside black boxes, of which they say nothing."""
+    def plds(self, direction: Direction, tolerances: Tolerances = ROUGH) -> list[LossDistribution]:
+        """The loss distributions of all releases; refused where there are black boxes besides."""
         if self.parts.boxes:
             raise ValueError("black boxes have moments only")
-        return self._distributions_of(direction, tolerances)
+        return self._plds_of(direction, tolerances)
 
     def largest_loss(self, direction: Direction) -> float:
         """The largest loss in a direction; infinite for Gaussian noise, but for its sampled additions."""
-        return float(np.inf) if self.parts.boxes else largest_loss(self.distributions(direction))
+        return float(np.inf) if self.parts.boxes else largest_loss(self.plds(direction))
 
     def on_grid(
         self, direction: Direction, tolerances: Tolerances, design: Design, upper_only: bool
     ) -> Evidence[LossLattice]:
         """All releases on a proposed grid."""
-        return Evidence(
-            build(self.distributions(direction, tolerances), design, upper_only), self._points[direction]
-        )
+        return Evidence(build(self.plds(direction, tolerances), design, upper_only), self._points[direction])
 
     def directly(
         self, direction: Direction, tolerances: Tolerances, delta: float, resolution: float
     ) -> Evidence[Direct]:
         """All releases in positive arithmetic."""
-        curve = Direct(mixtures(self.distributions(direction, tolerances)), delta, resolution)
+        curve = Direct(mixtures(self.plds(direction, tolerances)), delta, resolution)
         return Evidence(curve, self._points[direction])
 
     def one_step(self, direction: Direction, tolerances: Tolerances) -> Evidence[SingleRelease] | None:
         """The only release; None if there are several."""
-        pld, *others = self.distributions(direction, tolerances)
+        pld, *others = self.plds(direction, tolerances)
         single = pld.count == 1 and not others
         return Evidence(SingleRelease(pld.upper), self._points[direction]) if single else None
 
     def note_near_largest(self, direction: Direction, epsilon: float) -> None:
         """Note the bound on delta from the atoms near the largest loss."""
-        self._points[direction].append(
-            (epsilon, delta_near_largest(self.distributions(direction), epsilon).upper)
-        )
+        self._points[direction].append((epsilon, delta_near_largest(self.plds(direction), epsilon).upper))
 
     def note_epsilon_by_moments(self, delta: float, about: float) -> None:
         """Note Chernoff's bound on epsilon; losses that are rare beside ``about`` count as infinite."""
@@ -154,9 +150,9 @@ class Proof:
 
     def moments(self, direction: Direction, about: float) -> Chernoff:
         """Chernoff's bound for one direction; losses that are rare beside ``about`` count as infinite."""
-        releases = self._distributions_of(direction, Tolerances(about * 1e-5, 1e-3))
-        log_tail = float(np.log(about * CUT / (1 + sum(pld.count for pld in releases))))
-        return Chernoff.of([(pld.upper, pld.count) for pld in releases], log_tail, self.parts.boxes)
+        plds = self._plds_of(direction, Tolerances(about * 1e-5, 1e-3))
+        log_tail = float(np.log(about * CUT / (1 + sum(pld.count for pld in plds))))
+        return Chernoff.of([(pld.upper, pld.count) for pld in plds], log_tail, self.parts.boxes)
 
     def note_epsilon_without_sampling(self, delta: float) -> None:
         """Note the epsilon of the same releases on all records, which dominate the event in every direction."""

@@ -64,7 +64,7 @@ class PrivacyCurve(CurveViews):
         self.group_size = whole("group_size", group_size, at_least=1, at_most=10_000)
         relation = Relation(self.neighbours, self.group_size)
         self._parts: Dominating = attained(event, relation) if floor else dominating(event, relation)
-        self._distributions_of = lru_cache(maxsize=8)(self._parts.plds_of)
+        self._plds_of = lru_cache(maxsize=8)(self._parts.plds_of)
         self._search = CurveSearch(self, is_floor=floor)
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class PrivacyCurve(CurveViews):
         )
 
     def _proof(self) -> Proof:
-        return Proof(self._parts, self._distributions_of, lambda: self._without_sampling)
+        return Proof(self._parts, self._plds_of, lambda: self._without_sampling)
 
     def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds:
         """Bounds of a release that is Gaussian only; ``nothing`` is the value for no release at all."""

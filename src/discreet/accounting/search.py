@@ -67,7 +67,7 @@ class CurveSearch:
         self.in_direction = lru_cache(maxsize=8)(self._in_direction)
 
     def _in_direction(self, direction: Direction, tolerances: Tolerances) -> DirectionSearch:
-        plds = self._curve._distributions_of(direction, tolerances)
+        plds = self._curve._plds_of(direction, tolerances)
         single = len(plds) == 1 and plds[0].count == 1
         return OneStepSearch(plds, direction, tolerances) if single else Search(plds, direction, tolerances)
 
@@ -169,7 +169,7 @@ class CurveSearch:
         names = proof.parts.directions()
         if max(proof.largest_loss(name) for name in names) == np.inf:
             return 0.0
-        return max(epsilon_near_largest(proof.distributions(name), delta).lower for name in names)
+        return max(epsilon_near_largest(proof.plds(name), delta).lower for name in names)
 
     @staticmethod
     def _note_simple_epsilon(proof: Proof, delta: float) -> None:
@@ -202,7 +202,7 @@ class CurveSearch:
 
     def _delta_in(self, direction: Direction, proof: Proof, epsilon: float, tolerance: float) -> float:
         proof.note_near_largest(direction, epsilon)
-        near_top = delta_near_largest(proof.distributions(direction), epsilon)
+        near_top = delta_near_largest(proof.plds(direction), epsilon)
         if near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top.lower
         tolerances = Tolerances(1e-12, tolerance)
