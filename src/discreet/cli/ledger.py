@@ -368,7 +368,7 @@ def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
 
 def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
     """What a party has released in a study, and what it cost at most, as its ledger says."""
-    from discreet.parties.party import certify_party
+    from discreet.parties.certifying import certify_party
     from discreet.plan import Plan
 
     run = f"{terms.study.name}/{terms.party}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
+from discreet.events import Gaussian
 from discreet.parties.messages import EVERYBODY, Asking, Message, Pause, Refusal, Roster
 from discreet.parties.optimizers import GeometricMedian
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
@@ -76,7 +77,7 @@ class _Circle:
     def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
         terms = Terms(study, group[0])
         largest = largest_sum(
-            terms.noise,
+            Gaussian(study.noise_multiplier),
             study.training.clip_norm,
             study.grid,
             study.records,

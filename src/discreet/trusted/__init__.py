@@ -54,12 +54,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
     "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
-    "parties": (
-        *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
-        *("study_sections", "terms"),
-    ),
-    "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
-    "parties/who_sees": ("views",),
+    "parties": ("answer_log", "answering", "noise_scale", "questions", "sgd1", "sgd2", "terms"),
+    "parties/secure": ("masks", "secure_group", "secure_messages", "secure_sum", "shares"),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
 }
