@@ -31,14 +31,14 @@ from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_codec import JointQuestion, question_digest
 from discreet.linear.question_writer import encode
-from discreet.linear.tables import Table
+from discreet.linear.tables import ColumnTable
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 from discreet.trusted import permits
 from party_network import Wide, study_of
 
@@ -76,7 +76,7 @@ def recipe_of(base: Study, secure: bool) -> Study:
 
 def nobody(study: Study) -> PartyTable:
     """A table without rows, so that what leaves is the noise itself."""
-    return JointRecipe.of(study).table_of(Table({"x": np.zeros(0), "t": np.zeros(0, object)}, 0))
+    return JointRecipe.of(study).table_of(ColumnTable({"x": np.zeros(0), "t": np.zeros(0, object)}, 0))
 
 
 def ask_forever(conversation: Conversation) -> bytes:
@@ -84,7 +84,7 @@ def ask_forever(conversation: Conversation) -> bytes:
     view, query = TargetRows(Logistic()), Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
     event = conversation.study.noise_scale.event(1.0, QUESTIONS)
     for number in range(1, QUESTIONS + 1):
-        body = encode(Question(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())
+        body = encode(JointQuestion(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())
         digest = question_digest(body).hex()
         conversation.ask(number, lambda everything, body=body: body, digest, query.size, query.bound, event)
     return b"a model"
@@ -102,9 +102,6 @@ def studies(port: int, kind: str) -> Any:
         yield made
 
 
-# ---- notes ----
-
-
 class Notes:
     """A pipe to whoever watches."""
 
@@ -113,9 +110,6 @@ class Notes:
 
     def __call__(self, what: str, **details: Any) -> None:
         os.write(self._pipe, (json.dumps({"what": what, "at": time.monotonic(), **details}) + "\n").encode())
-
-
-# ---- garbage ----
 
 
 def flipped(frame: bytes) -> bytes:
@@ -150,9 +144,6 @@ SPOILED: tuple[Callable[[bytes], bytes], ...] = (
 )
 
 
-# ---- a party ----
-
-
 def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     """Answers for every study that it is asked about; each has its own durable ledger."""
     from discreet.parties.network.nvflare import connect
@@ -172,7 +163,7 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     def party_of(digest: str) -> Party:
         if digest not in made:
             study = known[digest]
-            place, terms = folder / f"{study.name}-{kit.party}.ledger", Terms(study, kit.party)
+            place, terms = folder / f"{study.name}-{kit.party}.ledger", PartyPlan(study, kit.party)
             book = Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
             asked = study.algorithm == "recipe"
             holder: Any = (
@@ -216,9 +207,6 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
         while True:
             time.sleep(0.2)
             line.check()
-
-
-# ---- the coordinator ----
 
 
 class Unreliable:
@@ -312,9 +300,6 @@ def run_kind(folder: Path, kit: Kit, note: Notes, transport: Any, kind: str) -> 
             except StudyStopped as stopped:
                 note("stopped", study=study.name, why=str(stopped)[:300])
                 time.sleep(0.3)
-
-
-# ---- the nursery ----
 
 
 def nursery(folder: Path) -> None:

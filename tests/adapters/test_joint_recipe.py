@@ -288,11 +288,11 @@ def test_messages_are_small():
     told["model"] = told["model"] | {"columns": columns | {"t": {"flag": "yes"}}, "pairs": []}
     wide = Study.from_dict(told)
     x = rng.normal(size=(9000, 30))
-    from discreet.linear.tables import Table
+    from discreet.linear.tables import ColumnTable
 
     cells = {f"x{place}": x[:, place] for place in range(30)}
     cells["t"] = np.where(x[:, 0] > x[:, 1] ** 2 - 1, "yes", "no").astype(object)
-    sites = Sites(wide, cut(Table(cells, 9000)))
+    sites = Sites(wide, cut(ColumnTable(cells, 9000)))
     wire = Wire(sites)
     result = sites.coordinator(transport=wire).run()
     assert result.updates <= 150

@@ -20,8 +20,8 @@ from discreet.errors import (
 )
 from discreet.events import ApproximateDP
 from discreet.ledger import FixedPlan, GaussianFilter, Till, TruncatedRenyiFilter, filter_search, ledger_texts
-from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
+from discreet.ledger.ledger_state import Statement
 from discreet.ledger.store import SQLiteStore, mount_table
 
 KEY = bytes(range(32))

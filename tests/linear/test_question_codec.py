@@ -16,7 +16,7 @@ from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf, TargetBin, TargetMoments, Values
 from discreet.linear.gate.clipped_gradients import ClippedGradient, HalfOctaves, Scores, Target
 from discreet.linear.gate.column_pairs import Ranks, Residual
-from discreet.linear.gate.coordinates import Marginals, Released, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals, ReleasedCounts, SmoothCurves, Standardised, Whitened
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -27,8 +27,8 @@ from discreet.linear.gate.private_table import (
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.question_codec import (
     CATALOGUE,
+    JointQuestion,
     MissingPart,
-    Question,
     decode,
     question_digest,
 )
@@ -51,7 +51,7 @@ LEARNT = SchemaEncoding(SCHEMA.with_bounds({"pay": (0.0, 8.0)}), ("pay",), ("pay
 LEARNT.missing = np.array([0.25, 0.75])
 COLUMNS = LEARNT.columns
 FOUR = np.arange(1.0, 5.0)
-MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, Released(FOUR, FOUR, 1.0))
+MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, ReleasedCounts(FOUR, FOUR, 1.0))
 ROTATION = np.asfortranarray(np.arange(25.0).reshape(5, 5) / 7)
 WHITE = Whitened(MARGINALS, ROTATION)
 BASIS = Basis(
@@ -64,7 +64,7 @@ ENCODED = EncodedRows(Logistic(), LEARNT, np.array([0, 2, 3]), (0.0, 1.0), 2, Tr
 
 
 def asked(query=COUNT, view=None, fills=None, basis=None, **changes):
-    made = Question(3, "counts", 0.25, 4, view or TargetRows(Logistic()), fills, basis, query)
+    made = JointQuestion(3, "counts", 0.25, 4, view or TargetRows(Logistic()), fills, basis, query)
     return made._replace(**changes)
 
 

@@ -37,7 +37,7 @@ from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Schema
-from discreet.linear.tables import Table, join_chunks, table_in
+from discreet.linear.tables import ColumnTable, join_chunks, table_in
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
@@ -98,8 +98,6 @@ class JointModel:
             return Squared()
         return Logistic() if len(classes) == 2 else Softmax(len(classes))
 
-    # ---- a party's side ----
-
     def holder(self, path: Path) -> LinearHolder:
         """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
         table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
@@ -122,8 +120,6 @@ class JointModel:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
         table = table_in(path).whole(self.schema.columns)
         return [name for name, column in self.schema.columns.items() if not any_declared(column, table[name])]
-
-    # ---- the result ----
 
     def fitted_model(self, theta: NDArray[np.float64]) -> FittedModel:
         """The trained model, as ``discreet predict`` reads it."""
@@ -195,7 +191,7 @@ def check_unit(study: Study) -> None:
         raise InvalidParameter("model.unit", column, "is no feature; leave it out of the columns.")
 
 
-def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Table, NDArray[Any] | None]:
+def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[ColumnTable, NDArray[Any] | None]:
     """The declared columns of a table, and whose each row is, if somebody's."""
     if unit is None:
         return table_in(path).whole(schema.columns), None

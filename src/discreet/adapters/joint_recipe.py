@@ -38,12 +38,12 @@ from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.party_table import KINDS, PartyTable
-from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_codec import JointQuestion, question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.study_rows import JointBudget, JointSpending, Released, StudyTable
-from discreet.linear.tables import Source, table_in
+from discreet.linear.study_rows import JointBudget, JointSpending, JointSum, StudyTable
+from discreet.linear.tables import TableSource, table_in
 from discreet.parties.coordinator import Conversation
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
@@ -220,7 +220,7 @@ class _Sender:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation, self._sent = conversation, set[str]()
 
-    def ask(self, question: Question, event: Gaussian) -> Released:
+    def ask(self, question: JointQuestion, event: Gaussian) -> JointSum:
         """The sum of all answers."""
         whole, fresh = encode(question, ()), encode(question, self._sent)
         query, bound = question.query, float(question.query.bound)
@@ -231,10 +231,10 @@ class _Sender:
         digest = question_digest(whole).hex()
         counts, noise = self._conversation.ask(question.number, body, digest, query.size, bound, event)
         self._sent.update(parts_of(fresh))
-        return Released(counts, noise)
+        return JointSum(counts, noise)
 
 
-class _EmptyTable(Source):
+class _EmptyTable(TableSource):
     """The columns of a schema, without rows."""
 
     def __init__(self, schema: Schema) -> None:

@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, note, refuse_existing, wants_json
+from discreet.cli.shell import CERTIFICATE, FILE, CommandResult, command, note, refuse_existing, wants_json
 from discreet.cli.watching import watch_chunks
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
-from discreet.linear.tables import Source, table_in
+from discreet.linear.tables import TableSource, table_in
 
 if TYPE_CHECKING:
     from discreet.linear.fitted_model import FittedModel
@@ -37,7 +37,7 @@ PARQUET = (".parquet", ".pq")
 )
 def predict(
     model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
-) -> Answer | None:
+) -> CommandResult | None:
     """Apply the model in the folder MODEL to TABLE, a CSV, Parquet or Arrow file, or - for CSV from standard input.
 
     \b
@@ -59,7 +59,7 @@ def predict(
     kept = keep.split(",") if keep else []
     chunks = predictions(fitted, table_in(table), kept, probabilities)
     if out is None and wants_json():
-        return Answer(as_data(chunks) | {"task": fitted.task, "target": fitted.schema.target}, "")
+        return CommandResult(as_data(chunks) | {"task": fitted.task, "target": fitted.schema.target}, "")
     if out is None:
         write_csv(sys.stdout, chunks)
         return None
@@ -69,7 +69,9 @@ def predict(
     else:
         with whole_file(out) as file:
             write_csv(file, chunks)
-    return Answer({"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}")
+    return CommandResult(
+        {"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}"
+    )
 
 
 def _certified_model(folder: Path) -> FittedModel:
@@ -87,7 +89,7 @@ def _certified_model(folder: Path) -> FittedModel:
 
 
 def predictions(
-    model: FittedModel, source: Source, keep: list[str], probabilities: bool
+    model: FittedModel, source: TableSource, keep: list[str], probabilities: bool
 ) -> Iterator[Columns]:
     """The columns of the answer, chunk by chunk: those to keep, or the numbers of the rows."""
     done = 0

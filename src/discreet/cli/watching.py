@@ -13,12 +13,12 @@ from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
     from discreet.linear.column_kinds import Column, Unit
-    from discreet.linear.tables import Source, Table
+    from discreet.linear.tables import ColumnTable, TableSource
 
 
 def watch_chunks(
-    what: str, source: Source, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
-) -> Iterator[Table]:
+    what: str, source: TableSource, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
+) -> Iterator[ColumnTable]:
     """The chunks of a table, with a progress bar."""
     with progress() as bar:
         task = bar.add_task(what, total=1.0)

@@ -22,21 +22,21 @@ from discreet.errors import (
 from discreet.events import Event
 from discreet.files import appears_whole
 from discreet.ledger import ledger_texts
-from discreet.ledger.book import (
+from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.interfaces import Store
+from discreet.ledger.ledger_log import LedgerLog, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
+from discreet.ledger.ledger_state import (
     Anchor,
-    Book,
     Issued,
+    LedgerState,
     RunRecord,
     Statement,
     checked_distance,
     first_entry,
     hex_digest,
 )
-from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.interfaces import Store
-from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
 from discreet.ledger.ledger_views import LedgerViews
-from discreet.ledger.store import Head, Row, SQLiteStore, in_memory
+from discreet.ledger.store import Head, LedgerRow, SQLiteStore, in_memory
 
 Place = str | Path
 Key = bytes | str | Path | None
@@ -50,7 +50,7 @@ class Ledger(LedgerViews):
     anchor refuses.
     """
 
-    def __init__(self, journal: Journal, *, durable: bool = True) -> None:
+    def __init__(self, journal: LedgerLog, *, durable: bool = True) -> None:
         self._journal = journal
         self.durable = durable
 
@@ -78,7 +78,7 @@ class Ledger(LedgerViews):
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
         secret = _key_of_existing(place, key)
-        ledger = cls(Journal(_store_kind(place).existing(place), secret))
+        ledger = cls(LedgerLog(_store_kind(place).existing(place), secret))
         try:
             ledger._check_rule(rule)
             if anchor is not None:
@@ -106,7 +106,7 @@ class Ledger(LedgerViews):
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)
         secret = os.urandom(32)
-        return cls(Journal(in_memory(*_first_entry(rule, secret)), secret), durable=False)
+        return cls(LedgerLog(in_memory(*_first_entry(rule, secret)), secret), durable=False)
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""
@@ -130,24 +130,24 @@ class Ledger(LedgerViews):
         """Open the run ``name``, or take it over after a crash: then plan, event and data must be the same.
 
         ``data`` is a name that its owner gives to the data set, such as ``"census 2021 v3"``; it must be the same
-        on resuming. The ledger keeps it hashed with its key. ``distance`` is how far the law of all that the run
-        releases is from that of ``event``, in total variation: whole-number noise has one. A run that does not fit
-        into what is left of the budget is refused before it begins. Opening it reserves nothing yet.
+        on resuming. The ledger keeps it hashed with its key. ``distance`` is how far the distribution of all that the
+        run releases is from that of ``event``, in total variation: whole-number noise has one. A run that does not
+        fit into what is left of the budget is refused before it begins. Opening it reserves nothing yet.
         """
         name, plan_hash = _run_name(name), hex_digest("plan_hash", plan_hash)
         if not isinstance(event, Event):
             raise InvalidParameter("event", event, "must be the event of the run's whole plan.")
         apart = checked_distance(distance)
         with self._journal.turn() as turn:
-            record = turn.book.runs.get(name)
+            record = turn.ledger_state.runs.get(name)
             fingerprint = turn.data_tag(_data_name(data))
             if record is None:
-                refuse_beyond_budget(turn.book, event, 1)
-                refuse_beyond_spare(turn.book, apart)
+                refuse_beyond_budget(turn.ledger_state, event, 1)
+                refuse_beyond_spare(turn.ledger_state, apart)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
                 # Versions before 0.2 may have noted no distance.
-                noted = record.distance > 0 or turn.book.rule.largest_distance < math.inf
+                noted = record.distance > 0 or turn.ledger_state.rule.largest_distance < math.inf
                 began = record.event.parts(), record.plan_hash, record.data
                 nearer = noted and record.distance < apart * (1 - 1e-9)
                 if nearer or began != (event.parts(), plan_hash, fingerprint):
@@ -166,34 +166,34 @@ class Ledger(LedgerViews):
         one_of("kind", kind, get_args(Issued))
         hex_digest("digest", digest)
         with self._journal.turn() as turn:
-            if (kind, digest) not in turn.book.issued:
+            if (kind, digest) not in turn.ledger_state.issued:
                 turn.add(["issued", kind, digest])
 
     @property
     def rule(self) -> SpendingRule:
         """The rule by which this ledger spends."""
         with self._journal.turn() as turn:
-            return turn.book.rule
+            return turn.ledger_state.rule
 
     def remaining(self, event: Event) -> int:
         """How often ``event`` still fits into the budget."""
         with self._journal.turn() as turn:
-            return turn.book.rule.room(turn.book.spent(), event)
+            return turn.ledger_state.rule.room(turn.ledger_state.spent(), event)
 
     def runs(self) -> dict[str, RunRecord]:
         """What is known of each run, by name."""
         with self._journal.turn() as turn:
-            return deepcopy(turn.book.runs)
+            return deepcopy(turn.ledger_state.runs)
 
     def anchor(self) -> Anchor:
-        """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
+        """The head, to be kept outside: see :class:`~discreet.ledger.ledger_state.Anchor`."""
         with self._journal.turn() as turn:
-            return turn.book.head
+            return turn.ledger_state.head
 
     def statement(self) -> Statement:
         """What the ledger says now: rule, runs and head, all of one moment."""
         with self._journal.turn() as turn:
-            return Statement.of_book(turn.book)
+            return Statement.of_book(turn.ledger_state)
 
     def entries(self) -> list[str]:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""
@@ -228,11 +228,11 @@ def _check_promise(rule: SpendingRule) -> None:
         raise BudgetExceeded(ledger_texts.beyond_own_budget(guarantee, rule.budget.epsilon))
 
 
-def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
+def _first_entry(rule: SpendingRule, key: bytes) -> tuple[LedgerRow, Head]:
     """The first entry of a ledger with this rule, sealed."""
-    book = Book()
-    row = book.next_row(first_entry(rule))
-    return row, sealed_head(book, row, key)
+    ledger_state = LedgerState()
+    row = ledger_state.next_row(first_entry(rule))
+    return row, sealed_head(ledger_state, row, key)
 
 
 def _store_kind(place: Place) -> type[Store]:

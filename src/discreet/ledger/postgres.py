@@ -19,7 +19,7 @@ from discreet.errors import (
     without_passwords,
 )
 from discreet.ledger import ledger_texts
-from discreet.ledger.store import READ_HEAD, Head, Row, Transaction
+from discreet.ledger.store import READ_HEAD, Head, LedgerRow, Transaction
 
 try:
     import psycopg  # noqa: F401
@@ -71,7 +71,7 @@ class PostgresStore:
             raise InvalidParameter("place", without_passwords(str(place)), remedy)
 
     @classmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+    def create(cls, place: Path | str, row: LedgerRow, head: Head) -> None:
         store = cls(str(place))
         try:
             with store._committed() as transaction:

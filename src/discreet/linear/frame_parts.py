@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.parquet import ArrowSource, pyarrow
-from discreet.linear.partition_results import Answer, PartitionResults
+from discreet.linear.partition_results import PartitionReply, PartitionResults
 from discreet.linear.partitions import without_rows
-from discreet.linear.tables import Source
+from discreet.linear.tables import TableSource
 
 Numbers = NDArray[np.int64]
 
 _ROWS = 2**16  # that are read at once
-_WRITTEN = 10**300  # whole numbers below are written out
+_WRITTEN = 10**300  # integers below are written out
 
 
 class FramePart(NamedTuple):
@@ -41,7 +41,7 @@ class FramePart(NamedTuple):
         """Whether these are the rows of the beginning; where none are needed any more, they are."""
         return self.frame is None or _digest(_arrow(self.frame)) == self.digest
 
-    def source(self) -> Source:
+    def source(self) -> TableSource:
         """The rows, to be read."""
         table = _arrow(self.frame)
 
@@ -61,7 +61,7 @@ class Frames:
         """SHA-256 of what is known of the partitions."""
         return hashlib.sha256(json.dumps([part[:3] for part in self.parts]).encode()).hexdigest()
 
-    def without_rows(self) -> Source:
+    def without_rows(self) -> TableSource:
         """The table as its driver knows it."""
         return without_rows(FramePart("frame", 0, "", self._empty).source())
 
@@ -85,20 +85,20 @@ class Description(NamedTuple):
         return f"Description({self.place})"
 
 
-def describe_frame(task: Description) -> Answer:
+def describe_frame(task: Description) -> PartitionReply:
     """The number of rows and their digest in eight numbers; or a code. Never raises."""
     try:
         table = _arrow(task.frame)
         digest = np.frombuffer(bytes.fromhex(_digest(table)), np.uint32)
-        return Answer("sum", task.place, 0, np.array([table.num_rows, *digest], np.int64))
+        return PartitionReply("sum", task.place, 0, np.array([table.num_rows, *digest], np.int64))
     except BaseException:  # pyarrow's messages quote cells
-        return Answer("refused", task.place, 0)
+        return PartitionReply("refused", task.place, 0)
 
 
 class Descriptions(PartitionResults):
     """What each partition says of itself."""
 
-    def _validate_reply(self, answer: Answer, counts: Numbers) -> None:
+    def _validate_reply(self, answer: PartitionReply, counts: Numbers) -> None:
         if counts.shape != (9,) or counts[0] < 0:
             raise PlanViolation(f"Partition {answer.place} gave no description; the fit stops.")
 

@@ -4,8 +4,8 @@ Numbers stay numbers, a category becomes the index of its declared value, an id 
 written one after the other to a scratch file (:mod:`discreet.linear.storage`), which is mapped into memory.
 
 >>> from discreet.linear.column_kinds import Category, Numeric
->>> from discreet.linear.tables import Table
->>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
+>>> from discreet.linear.tables import ColumnTable
+>>> chunks = [ColumnTable({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
 >>> table = store_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
 >>> table.column_names, len(table), table["job"][:].tolist()
 (('age', 'job'), 2, ['clerk', None])
@@ -21,13 +21,13 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.grouping import NOBODY, number_of_id
+from discreet.core.grouping import MISSING_USER, number_of_id
 from discreet.linear.cells import dates, declared_codes, declared_numbers
 from discreet.linear.column_kinds import Column, Date, Numeric, Unit
-from discreet.linear.gate.shelf import no_room
+from discreet.linear.gate.block_cache import disk_full_message
 from discreet.linear.inputs import OnDemand
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Table
+from discreet.linear.tables import ColumnTable
 
 Cells = NDArray[Any]
 
@@ -63,11 +63,11 @@ def codec_for(column: Column | Unit) -> Codec:
 def _id_numbers(cells: Cells, known: dict[Any, int]) -> Cells:
     """The index of each id, NaN for nobody."""
     found = np.array([number_of_id(cell, known) for cell in cells.tolist()], np.float64)
-    return np.where(found == NOBODY, np.nan, found)
+    return np.where(found == MISSING_USER, np.nan, found)
 
 
 def store_rows(
-    chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage
+    chunks: Iterable[ColumnTable], columns: Mapping[str, Column | Unit], storage: Storage
 ) -> OutOfCoreTable:
     """Read and store the rows of all chunks.
 
@@ -98,7 +98,7 @@ def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
         while rows:
             file.write(rows.pop(0).view(np.uint8).data)
     except OSError as error:
-        raise no_room(storage.folder, error) from None
+        raise disk_full_message(storage.folder, error) from None
 
 
 class OutOfCoreTable:

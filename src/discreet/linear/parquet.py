@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from discreet.core.columns import cells_of
+from discreet.core.columns import column_to_array
 from discreet.errors import InvalidParameter, missing_extra
 from discreet.linear.declarations import refuse_nested
-from discreet.linear.tables import Read, Source, Table
+from discreet.linear.tables import ColumnTable, Read, TableSource
 
 ROWS = 2**15  # that are read at once
 STREAM = {"pre_buffer": False, "buffer_size": 2**17}
@@ -60,7 +60,7 @@ def refuse_on_failure(read: Callable[[], Any], kind: str, name: str = "X") -> An
     return next(guarded(lambda: [read()], kind, name))
 
 
-class ArrowSource(Source):
+class ArrowSource(TableSource):
     """Record batches: ``batches(names)`` reads these columns from the beginning, every time it is called.
 
     Types are public, as names are: a column of lists is refused, a missing cell is not. A cell that is not of the
@@ -73,15 +73,15 @@ class ArrowSource(Source):
         self.path, self.schema, self._batches, self._done = Path(name), schema, batches, 0
         self.names = tuple(schema.names)
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         wanted = list(dict.fromkeys((*readers, *keep)))
         for name in wanted:
             refuse_nested(str(self.path), name, self.schema.field(name).type)
         for batch in guarded(lambda: self._batches(wanted), str(self.path), self._given_as):
             self._done += batch.num_rows
             cells = {name: cast_each(batch.column(name), self.schema.field(name).type) for name in wanted}
-            columns = {name: read(cells_of(cells[name])) for name, read in readers.items()}
-            yield Table(columns, batch.num_rows, {name: cells[name] for name in keep})
+            columns = {name: read(column_to_array(cells[name])) for name, read in readers.items()}
+            yield ColumnTable(columns, batch.num_rows, {name: cells[name] for name in keep})
 
     def progress(self) -> float:
         return 0.0
@@ -105,7 +105,7 @@ class ParquetSource(ArrowSource):
             str(path), found.schema_arrow, lambda names: found.iter_batches(batch_size=ROWS, columns=names)
         )
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         with self._file:
             yield from super()._chunks(readers, keep)
         pyarrow().default_memory_pool().release_unused()

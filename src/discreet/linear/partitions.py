@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter
-from discreet.linear.tables import Read, Source, Table, files_of, table_in
+from discreet.linear.tables import ColumnTable, Read, TableSource, files_of, table_in
 
 
-class Part(NamedTuple):
+class PartitionFile(NamedTuple):
     """A Parquet file, and how it is told that it changed."""
 
     path: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     groups: tuple[int, ...]
 
     @classmethod
-    def of(cls, path: str) -> Part:
+    def of(cls, path: str) -> PartitionFile:
         from discreet.linear.parquet import pyarrow
 
         about = os.stat(path)
@@ -45,15 +45,15 @@ class Part(NamedTuple):
         return cls(path, about.st_size, about.st_mtime_ns, int(inside.num_rows), groups)
 
     def __repr__(self) -> str:
-        return f"Part({self.path})"  # the number of rows is private
+        return f"PartitionFile({self.path})"  # the number of rows is private
 
     def unchanged(self, thoroughly: bool = True) -> bool:
         """Whether the file is still this one: by size and time, and thoroughly by what it says of its row groups."""
         about = os.stat(self.path)
         same = (about.st_size, about.st_mtime_ns) == (self.size, self.changed)
-        return same and (not thoroughly or Part.of(self.path) == self)
+        return same and (not thoroughly or PartitionFile.of(self.path) == self)
 
-    def source(self) -> Source:
+    def source(self) -> TableSource:
         """The rows, to be read."""
         return table_in(Path(self.path))
 
@@ -66,7 +66,7 @@ class Partitions:
 
     def __init__(self, pattern: str | os.PathLike[str]) -> None:
         self.pattern = os.fspath(pattern)
-        self.parts = tuple(Part.of(os.path.abspath(path)) for path in files_of(self.pattern))
+        self.parts = tuple(PartitionFile.of(os.path.abspath(path)) for path in files_of(self.pattern))
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -75,7 +75,7 @@ class Partitions:
         """SHA-256 of what is known of the files."""
         return hashlib.sha256(json.dumps(self.parts).encode()).hexdigest()
 
-    def without_rows(self) -> Source:
+    def without_rows(self) -> TableSource:
         """The table as its driver knows it: the columns of the first file, which are those of all."""
         return without_rows(self.parts[0].source())
 
@@ -87,18 +87,18 @@ def refuse_other_engines(engine: Any, what: str) -> None:
         raise InvalidParameter("engine", type(engine).__name__, requirement)
 
 
-def without_rows(source: Source) -> Source:
+def without_rows(source: TableSource) -> TableSource:
     """The columns of a table."""
     return _NoRows(source)
 
 
-class _NoRows(Source):
+class _NoRows(TableSource):
     """The columns of a table."""
 
     def __init__(self, source: Any) -> None:
         self.path, self.names, self.schema = source.path, source.names, source.schema
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         return iter(())
 
     def progress(self) -> float:

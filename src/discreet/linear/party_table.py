@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.errors import MalformedMessage
 from discreet.guarantee import Unit
 from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetRows
-from discreet.linear.question_codec import Question, decode, question_digest
+from discreet.linear.question_codec import JointQuestion, decode, question_digest
 from discreet.linear.schema import Schema
 from discreet.trusted.plain_data import digest_of
 
@@ -35,7 +35,7 @@ class AskedSum:
 
     def __init__(
         self,
-        question: Question,
+        question: JointQuestion,
         digest: bytes,
         total: Callable[[float], Integers],
         trial: Callable[[float], Integers],
@@ -146,7 +146,7 @@ class _Views:
         self._table = table
         self._cache: dict[str, tuple[bytes, Any]] = {}
 
-    def rows(self, question: Question) -> Any:
+    def rows(self, question: JointQuestion) -> Any:
         """The rows that a question is asked of."""
         view, fills, basis = question.view, question.fills, question.basis
         key = _key_of(view)

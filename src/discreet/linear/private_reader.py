@@ -34,12 +34,12 @@ from discreet.linear.out_of_core import OutOfCoreTable, store_rows
 from discreet.linear.schema import Schema
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Source
+from discreet.linear.tables import TableSource
 
 Array = NDArray[np.float64]
 
 
-class Target(NamedTuple):
+class DeclaredTarget(NamedTuple):
     """What is declared of a target: its ``classes``, or None for numbers; ``column`` is that of the schema.
 
     ``counts`` are numbers of at least 0. ``class_weight`` are the public weights of the classes.
@@ -89,8 +89,8 @@ class PrivateReader:
     elsewhere, from its source and ``y``; whatever it returns, each cell is read by itself.
     """
 
-    target: Target
-    columns: Callable[[Source, Any], Mapping[str, Column | Unit]]
+    target: DeclaredTarget
+    columns: Callable[[TableSource, Any], Mapping[str, Column | Unit]]
     schema: Schema | None = None
     unit: Unit | None = None
     width: int | None = None

@@ -1,4 +1,4 @@
-"""Questions of a fit as bytes that may come from another organisation: :class:`Question`, :func:`decode`.
+"""Questions of a fit as bytes that may come from another organisation: :class:`JointQuestion`, :func:`decode`.
 
 A question is one query, the view of the table that it is asked of, and the share of the budget that pays for it. It
 travels as strict JSON. Arrays, and objects of more than a few hundred bytes, are *parts*: they are named by their
@@ -16,7 +16,7 @@ sent. Anything else raises :class:`~discreet.errors.MalformedMessage`.
 >>> from discreet.linear.gate.private_table import TargetRows
 >>> from discreet.linear.losses import Logistic
 >>> query = Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
->>> asked = Question(1, "counts", 0.1, 1, TargetRows(Logistic()), None, None, query)
+>>> asked = JointQuestion(1, "counts", 0.1, 1, TargetRows(Logistic()), None, None, query)
 >>> from discreet.linear.question_writer import encode
 >>> decode(encode(asked, set()), {}, None).query == query
 True
@@ -94,7 +94,7 @@ CATALOGUE = _catalogue()
 """The classes that a question may hold, by name."""
 
 
-class Question(NamedTuple):
+class JointQuestion(NamedTuple):
     """One query to all parties of a study.
 
     ``number`` counts the questions of a study from 1. ``share`` is the part of the budget that the stage may spend
@@ -135,7 +135,7 @@ def digest_of_part(kind: str, shape: list[int], body: bytes) -> str:
 # Decoding. Everything below reads bytes that nobody vouches for.
 
 
-def decode(body: bytes, parts: MutableMapping[str, Any], schema: Schema | None) -> Question:
+def decode(body: bytes, parts: MutableMapping[str, Any], schema: Schema | None) -> JointQuestion:
     """The inverse of :func:`encode`; ``parts`` holds those that came before, and gets those that came now.
 
     ``schema`` is the one that this party agreed to: it is never sent.
@@ -150,7 +150,7 @@ def decode(body: bytes, parts: MutableMapping[str, Any], schema: Schema | None) 
         content, reader = header["question"], _Reader(parts, schema)
         if not isinstance(content, dict) or set(content) != set(WORDS):
             raise MalformedMessage("a question has other words")
-        question = Question(*(reader.value(content[word], 0) for word in WORDS))
+        question = JointQuestion(*(reader.value(content[word], 0) for word in WORDS))
         _check(question, schema)
         return question
     except (MissingPart, MalformedMessage):
@@ -292,7 +292,7 @@ def _within_unit(values: Any, size: int) -> Array:
     return np.asarray(values)
 
 
-def _check(question: Question, schema: Schema | None) -> None:
+def _check(question: JointQuestion, schema: Schema | None) -> None:
     """Raise unless every field has its type, and views and queries are whole."""
     number, stage, share, steps, view, fills, basis_, query = question
     if type(number) is not int or type(steps) is not int or number < 1 or steps < 1:

@@ -20,7 +20,7 @@ from discreet.linear.question_codec import (
     CATALOGUE,
     TYPES,
     WORDS,
-    Question,
+    JointQuestion,
     digest_of_part,
     field_names,
     split_body,
@@ -30,7 +30,7 @@ from discreet.linear.schema import Schema
 _PART = 384  # bytes of an object from which on it is sent once
 
 
-def encode(question: Question, sent: Collection[str]) -> bytes:
+def encode(question: JointQuestion, sent: Collection[str]) -> bytes:
     """The question as bytes, with all parts that were not ``sent`` before, by their digests."""
     writer = _Writer()
     content = {word: writer.plain(value) for word, value in zip(WORDS, question, strict=True)}

@@ -21,7 +21,7 @@ from typing import Any
 from discreet.errors import InvalidParameter
 from discreet.linear.lenient import lenient_lazy_frame, lenient_relation
 from discreet.linear.parquet import ArrowSource, pyarrow, refuse_on_failure
-from discreet.linear.tables import Source, table_in
+from discreet.linear.tables import TableSource, table_in
 
 _ROWS = 2**16  # that are read at once
 _AHEAD = {
@@ -32,7 +32,7 @@ _AHEAD = {
 _ONCE = ("RecordBatchReader", "TextFileReader", "Scanner", "CSVReader", "DuckDBPyReader")
 
 
-def source_of(X: Any) -> Source | None:
+def source_of(X: Any) -> TableSource | None:
     """The table to be read in chunks that ``X`` stands for; None if it is in memory.
 
     Guarantee: refusals depend on the kind of ``X``, on names and types.
@@ -40,7 +40,7 @@ def source_of(X: Any) -> Source | None:
     kind, home = type(X).__name__, type(X).__module__.partition(".")[0]
     if isinstance(X, str | os.PathLike):
         return table_in(Path(X))
-    if isinstance(X, Source):
+    if isinstance(X, TableSource):
         return X
     if is_dask_frame(X):
         requirement = (
@@ -73,7 +73,7 @@ def is_dask_frame(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "npartitions")
 
 
-def arrow_file(path: Path) -> Source:
+def arrow_file(path: Path) -> TableSource:
     """The table in an Arrow file (IPC, also called Feather)."""
     arrow = pyarrow()
     from pyarrow import dataset
@@ -88,7 +88,7 @@ def arrow_file(path: Path) -> Source:
     return ArrowSource(str(path), found.schema, lambda names: found.to_batches(columns=names, **_AHEAD))
 
 
-def _of_dataset(kind: str, dataset: Any) -> Source:
+def _of_dataset(kind: str, dataset: Any) -> TableSource:
     """A pyarrow dataset. The cells of CSV files are read as texts, and each is converted by itself."""
     arrow = pyarrow()
     is_csv = type(getattr(dataset, "format", None)).__name__ == "CsvFileFormat"
@@ -112,7 +112,7 @@ def _as_texts(arrow: Any, dataset: Any) -> Any:
     )
 
 
-def _of_lazy_frame(frame: Any) -> Source:
+def _of_lazy_frame(frame: Any) -> TableSource:
     schema = refuse_on_failure(lambda: frame.head(0).collect().to_arrow().schema, "LazyFrame")
     lenient = lenient_lazy_frame(frame)
 
@@ -129,7 +129,7 @@ def _of_lazy_frame(frame: Any) -> Source:
     return ArrowSource("LazyFrame", schema, batches)
 
 
-def _of_relation(relation: Any) -> Source:
+def _of_relation(relation: Any) -> TableSource:
     pyarrow()
     kind = "DuckDBPyRelation"
     schema = refuse_on_failure(lambda: relation.limit(0).to_arrow_table().schema, kind)
@@ -142,7 +142,7 @@ def _of_relation(relation: Any) -> Source:
     return ArrowSource(kind, schema, batches)
 
 
-def _of_stream(stream: Any) -> Source:
+def _of_stream(stream: Any) -> TableSource:
     arrow = pyarrow()
 
     def batches(names: list[str]) -> Any:

@@ -39,11 +39,11 @@ from discreet.linear.inputs import (
     without_column,
 )
 from discreet.linear.losses import Loss
-from discreet.linear.private_reader import Header, PrivateReader, Target, feature_table
+from discreet.linear.private_reader import DeclaredTarget, Header, PrivateReader, feature_table
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Source
-from discreet.trusted.spending import Spending
+from discreet.linear.tables import TableSource
+from discreet.trusted.spending import BudgetAllocator
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]
@@ -156,7 +156,7 @@ class TableReader(Declarations):
             target, self._columns_to_read, schema, self._unit(), width, self.max_weight, storage
         )
 
-    def _columns_to_read(self, source: Source, y: Any) -> dict[str, Column | Unit]:
+    def _columns_to_read(self, source: TableSource, y: Any) -> dict[str, Column | Unit]:
         """What has to be read of a source: the columns of the schema, or all of them as numbers."""
         name, unit = y if isinstance(y, str) else None, self._unit()
         if self.schema is not None:
@@ -175,7 +175,7 @@ class TableReader(Declarations):
         return Numeric()
 
     @abstractmethod
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         """What is declared of the target, or known of it from the first fit."""
 
     def _note_columns(self, header: Header, reset: bool) -> None:
@@ -198,7 +198,9 @@ class TableReader(Declarations):
         self._note_columns(header, reset)
         return table
 
-    def _count_first(self, table: Any, least: int | None, spending: Spending | None) -> FirstCounts | None:
+    def _count_first(
+        self, table: Any, least: int | None, spending: BudgetAllocator | None
+    ) -> FirstCounts | None:
         """The records, if there are bounds to be learnt, which is worth it if they are enough."""
         if self.bounds is not None or self.row_norm is not None or spending is None:
             return None
@@ -215,7 +217,7 @@ class TableReader(Declarations):
         read: PrivateTable,
         table: Any,
         least: int | None,
-        spending: Spending | None,
+        spending: BudgetAllocator | None,
         counted: FirstCounts | None,
     ) -> Encoding:
         """The encoding that was declared; what was not is learnt out of the budget.
@@ -250,7 +252,7 @@ class TableReader(Declarations):
         return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
 
 
-def known_spending(spending: Spending | None) -> Spending:
+def known_spending(spending: BudgetAllocator | None) -> BudgetAllocator:
     if spending is None:
         raise InvalidParameter(
             "bounds", None, "must be declared for this method; only 'recipe' can learn them."
@@ -259,7 +261,7 @@ def known_spending(spending: Spending | None) -> Spending:
 
 
 def _learn_ranges(
-    table: Any, view: UndeclaredColumns, spending: Spending | None, counted: FirstCounts | None
+    table: Any, view: UndeclaredColumns, spending: BudgetAllocator | None, counted: FirstCounts | None
 ) -> Learned:
     """Ranges for columns that have no bounds; with few records they get more of the budget, with too few nothing."""
     spending = known_spending(spending)

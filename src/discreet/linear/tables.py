@@ -44,7 +44,7 @@ _LONGEST = 2**20  # characters of a record with line breaks in it
 _ODD = re.compile('["\x1c-\x1f]')  # quotes, and blanks to numpy's parser that are none to float
 
 
-class Table:
+class ColumnTable:
     """Columns by name, of equal length: what the estimators take for a frame. ``kept`` are columns as in the file."""
 
     def __init__(
@@ -62,26 +62,26 @@ class Table:
     def __getitem__(self, name: str) -> Cells:
         return self._columns[name]
 
-    def drop_columns(self, names: Sequence[str]) -> Table:
+    def drop_columns(self, names: Sequence[str]) -> ColumnTable:
         """The same table without these columns."""
         left = {name: cells for name, cells in self._columns.items() if name not in names}
-        return Table(left, self._rows, self.kept)
+        return ColumnTable(left, self._rows, self.kept)
 
-    def take(self, rows: NDArray[np.int64]) -> Table:
+    def take(self, rows: NDArray[np.int64]) -> ColumnTable:
         """These rows, in this order."""
-        return Table({name: cells[rows] for name, cells in self._columns.items()}, len(rows))
+        return ColumnTable({name: cells[rows] for name, cells in self._columns.items()}, len(rows))
 
     def __len__(self) -> int:
         return self._rows
 
 
-class Source(ABC):
+class TableSource(ABC):
     """A table in a file: the names of its columns, and its rows in chunks."""
 
     path: Path
     names: tuple[str, ...]
 
-    def chunks(self, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()) -> Iterator[Table]:
+    def chunks(self, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()) -> Iterator[ColumnTable]:
         """The rows, with these columns as they are declared, and those in ``keep`` as they are.
 
         The first chunk is empty, so that there is always one.
@@ -90,17 +90,17 @@ class Source(ABC):
             if self.names.count(name) != 1:
                 raise missing_column(str(self.path), name, self.names)
         readers = {name: reader(column) for name, column in columns.items()}
-        nothing = Table(
+        nothing = ColumnTable(
             {name: read(()) for name, read in readers.items()}, 0, dict.fromkeys(keep, as_they_are(()))
         )
         return chain([nothing], self._chunks(readers, keep))
 
-    def whole(self, columns: Mapping[str, Column | Unit]) -> Table:
+    def whole(self, columns: Mapping[str, Column | Unit]) -> ColumnTable:
         """All rows at once."""
         return join_chunks(self.chunks(columns), columns)
 
     @abstractmethod
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         """The rows, each column read as its reader says, and columns to keep."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Source(ABC):
         """The part of the file that was read, from 0 to 1."""
 
 
-def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
+def read_table(path: str | os.PathLike[str], schema: Any) -> ColumnTable:
     """The columns of a schema (or of a ``schema.toml``) in a CSV or Parquet file, for ``fit`` and ``predict``.
 
     Guarantee: a record of the file is a row. What is refused is refused by names and types, never by a cell.
@@ -116,14 +116,14 @@ def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
     return table_in(Path(path)).whole(schema_of(schema).to_read())
 
 
-def join_chunks(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
+def join_chunks(chunks: Iterable[ColumnTable], columns: Iterable[str]) -> ColumnTable:
     """Chunks of rows as one table."""
     parts = list(chunks)
     whole = {name: np.concatenate([part[name] for part in parts]) for name in columns}
-    return Table(whole, sum(map(len, parts)))
+    return ColumnTable(whole, sum(map(len, parts)))
 
 
-def table_in(path: Path) -> Source:
+def table_in(path: Path) -> TableSource:
     """The table in a file, or in those that a pattern names; ``-`` is standard input, as CSV."""
     if not path.exists() and any(mark in str(path) for mark in "*?["):
         return ManySources(str(path), [table_in(Path(file)) for file in files_of(str(path))])
@@ -141,10 +141,10 @@ def table_in(path: Path) -> Source:
     return CsvSource(path)
 
 
-class ManySources(Source):
+class ManySources(TableSource):
     """The files that a pattern names, one after the other, in the order of their names."""
 
-    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
+    def __init__(self, pattern: str, sources: Sequence[TableSource]) -> None:
         self.path, self.sources, self._done = Path(pattern), list(sources), 0
         self.names = self.sources[0].names
         for source in self.sources:
@@ -152,10 +152,12 @@ class ManySources(Source):
                 requirement = f"has other columns than {self.sources[0].path}; all files must have the same."
                 raise InvalidParameter("table", str(source.path), requirement)
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         return chain.from_iterable(self._each(source, readers, keep) for source in self.sources)
 
-    def _each(self, source: Source, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _each(
+        self, source: TableSource, readers: Mapping[str, Read], keep: Sequence[str]
+    ) -> Iterator[ColumnTable]:
         yield from source._chunks(readers, keep)
         self._done += 1
 
@@ -189,7 +191,7 @@ def files_of(pattern: str) -> list[str]:
     return files
 
 
-class CsvSource(Source):
+class CsvSource(TableSource):
     """A CSV file with names in its first line; commas, semicolons or tabs, whichever that line has most."""
 
     def __init__(self, path: Path) -> None:
@@ -206,7 +208,7 @@ class CsvSource(Source):
         self.header = header.rstrip("\n")
         self.names = tuple(name.strip() for name in self._cells(header))
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
         for records in self.records():
             yield self._chunk(records, readers, keep)
 
@@ -250,14 +252,14 @@ class CsvSource(Source):
             text = "".join(lines[start:end])
         return text.count("\n", 0, record.end() - 1) + 1
 
-    def _chunk(self, lines: list[str], readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
+    def _chunk(self, lines: list[str], readers: Mapping[str, Read], keep: Sequence[str]) -> ColumnTable:
         numbers = self._numbers(lines, [name for name in readers if readers[name] is numbers_in])
         others = [name for name in readers if name not in numbers]
         rows = list(map(self._row, lines)) if others or keep else []
         cells = {name: self._column(rows, name) for name in (*others, *keep)}
         read = {name: readers[name](cells[name]) for name in others}
         kept = {name: as_they_are(cells[name]) for name in keep}
-        return Table(numbers | read, len(lines), kept)
+        return ColumnTable(numbers | read, len(lines), kept)
 
     def _column(self, rows: list[list[str]], name: str) -> list[str]:
         place = self.names.index(name)
@@ -309,9 +311,6 @@ def _patterns(delimiter: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 def _text(file: IO[bytes]) -> TextIO:
     return TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
-
-
-# ---- cells ----
 
 
 def reader(column: Column | Unit) -> Read:

@@ -26,9 +26,9 @@ from discreet.ledger import Ledger, Till
 from discreet.parties import sgd1
 from discreet.parties.answer_log import AnswerLog
 from discreet.parties.messages import Holder, Message, QuestionTable, Refusal, Refused, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.questions import QuestionSession
 from discreet.parties.sgd2 import RoundSession, SecureSession, Session, bounded_sum
-from discreet.parties.terms import Terms
 
 Answer = TypeVar("Answer")
 
@@ -48,7 +48,7 @@ class Answering:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         holder: Holder | QuestionTable,
         open_ledger: Callable[[], Ledger],
         stream: RandomStream,
@@ -134,7 +134,7 @@ class Answering:
         return found
 
 
-def check_holder(holder: Any, terms: Terms) -> None:
+def check_holder(holder: Any, terms: PartyPlan) -> None:
     """Refuse, on the party's own screen and before anything is sent, records that are not what was declared.
 
     A person with k rows moves a sum of clipped records by up to k clip norms. Conversely, one row more moves the

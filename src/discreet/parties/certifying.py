@@ -7,8 +7,8 @@ from collections import Counter
 from discreet.certificate import Certificate
 from discreet.ledger import Ledger
 from discreet.parties.answer_log import AnswerLog
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 from discreet.plan.plan import Plan
 
 NOT_COVERED = (
@@ -21,7 +21,7 @@ FLOAT = (
 
 
 def certify_party(
-    terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
+    terms: PartyPlan, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
 ) -> Certificate:
     """The certificate of a party, from its ledger alone; ``checks`` name the questions that it has answered."""
     return Certificate.of(

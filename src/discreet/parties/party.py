@@ -1,8 +1,8 @@
 """A party: its records, its ledger, and the answers it gives to the coordinator.
 
-The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.terms`); a request
-can only choose the model at which the next agreed step is taken. For each step the order is: charge the ledger, draw
-fresh noise, answer, keep the answer in memory.
+The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.party_plan`); a
+request can only choose the model at which the next agreed step is taken. For each step the order is: charge the
+ledger, draw fresh noise, answer, keep the answer in memory.
 
 ===========================================  ============================================================
 request                                      answer
@@ -37,10 +37,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties.answer_log import AnswerLog
 from discreet.parties.answering import Answering
 from discreet.parties.certifying import answered_questions, certify_party
-from discreet.parties.joint import Ending, for_model, refuse_strangers
+from discreet.parties.joint import FinalModel, for_model, refuse_strangers
 from discreet.parties.messages import EVERYBODY, Holder, Message, QuestionTable, Refusal, Refused, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import COORDINATOR, Study
-from discreet.parties.terms import Terms
 from discreet.plan.plan import Plan
 
 
@@ -57,7 +57,7 @@ class Party:
     after a restart.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
-    answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
+    answers together cost what ``PartyPlan(study, name).event`` costs at most. With secure sums the noise is
     shared, so this holds as long as no more parties collude than the study says.
     """
 
@@ -77,7 +77,7 @@ class Party:
         log: str | PathLike[str] | None = None,
     ) -> None:
         self.name, self.study = name, study
-        self.terms = Terms(study, name)
+        self.terms = PartyPlan(study, name)
         self._log = AnswerLog(None if log is None else Path(log))
         self._roster = roster if isinstance(roster, Roster) else Roster(roster)
         self._key = _checked_key(name, signing_key, self._roster, study)
@@ -97,7 +97,7 @@ class Party:
         """The reason why the party says no more, for its owner's eyes: a restart with the same ledger goes on."""
         self.refused: Counter[Refusal] = Counter()
         """How many requests were refused for which reason, for its owner's eyes."""
-        self.ending: Ending | None = None
+        self.ending: FinalModel | None = None
         """The model, once the coordinator has signed the end of the study."""
         self._over, self._shows = threading.Event(), shows_certificate
 
@@ -170,7 +170,7 @@ class Party:
     def _end(self, request: Message) -> Message:
         """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
         try:
-            ending = Ending.of(request, as_bytes=self.study.algorithm == "recipe")
+            ending = FinalModel.of(request, as_bytes=self.study.algorithm == "recipe")
         except MalformedMessage:
             raise Refused(Refusal.MALFORMED) from None
         fits = self.study.algorithm == "recipe" or ending.theta.shape == (self.study.dimension,)
@@ -232,7 +232,7 @@ def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed2551
     return key
 
 
-def _check_ledger(ledger: Ledger, terms: Terms, run: str) -> None:
+def _check_ledger(ledger: Ledger, terms: PartyPlan, run: str) -> None:
     """Refuse a ledger that cannot pay, before anything is promised to the others."""
     begun = any(name == run or name.startswith(f"{terms.run_prefix}/") for name in ledger.runs())
     if not begun and ledger.remaining(terms.event) < 1:

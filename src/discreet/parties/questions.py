@@ -40,12 +40,12 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, LedgerCorrupted, MalformedMessage
 from discreet.events import Gaussian
 from discreet.ledger import Till
-from discreet.ledger.journal import Run
-from discreet.parties.answer_log import AnswerLog, Entry
-from discreet.parties.messages import Asked, Message, QuestionTable, Refusal, Refused, Roster
+from discreet.ledger.ledger_log import Run
+from discreet.parties.answer_log import AnswerEntry, AnswerLog
+from discreet.parties.messages import CheckedQuestion, Message, QuestionTable, Refusal, Refused, Roster
 from discreet.parties.noise_scale import NoiseScale
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.secure.secure_messages import SecureMessages
-from discreet.parties.terms import Terms
 from discreet.trusted.permits import Charger, Draw, StepNoise
 
 _SHARES = 1 + 1e-9  # what shares may add up to: the ledger decides what is paid
@@ -73,7 +73,7 @@ class QuestionSession:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         table: QuestionTable,
         session: Till,
         stream: RandomStream,
@@ -152,7 +152,7 @@ class QuestionSession:
             raise Refused(Refusal.BEYOND_PLAN)
         return self._release(asked)
 
-    def _release(self, asked: Asked) -> NDArray[np.int64]:
+    def _release(self, asked: CheckedQuestion) -> NDArray[np.int64]:
         """Charge, add up, add noise and write down."""
         stage = self._stage(asked.stage, asked.share, asked.steps)
         step, event = stage.used + 1, stage.event
@@ -179,7 +179,7 @@ class QuestionSession:
             raise LedgerCorrupted("A sum does not have the size that was asked for.")
         counts = permit.add_noise_share(total)
         paid = asked.number, asked.stage, stage.share, stage.steps
-        self._log.append(Entry(*paid, asked.kinds, asked.digest.hex(), distance, counts))
+        self._log.append(AnswerEntry(*paid, asked.kinds, asked.digest.hex(), distance, counts))
         stage.used, self._distance = step, self._distance + distance
         self._run(asked.stage, stage).mark(self._mark_of_answer(step))
         return counts

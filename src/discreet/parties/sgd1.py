@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.ledger.journal import LEASES, Run
+from discreet.ledger.ledger_log import LEASES, Run
 from discreet.parties.messages import Holder, Message, Refusal, Refused
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.sgd2 import MOST_LEASED, Session, bounded_sum
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 from discreet.trusted.permits import NoisePermit
 
 Floats = NDArray[np.float64]
@@ -49,13 +49,15 @@ def request(study: Study, party: str, call: int, theta: Floats) -> Message:
     return Message(study.digest(), "token", call, party, theta)
 
 
-def gradient_of(terms: Terms, holder: Holder, theta: Floats, record: int) -> BoundedSum:
+def gradient_of(terms: PartyPlan, holder: Holder, theta: Floats, record: int) -> BoundedSum:
     """Return the clipped gradient of one record, without noise."""
     holder = getattr(holder, "one_by_one", holder)  # where there is a shorter way for one record
     return bounded_sum(terms, holder, theta, np.array([record], np.intp))
 
 
-def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, permit: NoisePermit) -> Floats:
+def noisy_gradient(
+    terms: PartyPlan, holder: Holder, theta: Floats, record: int, permit: NoisePermit
+) -> Floats:
     """Return what a party sends: the gradient of one record, clipped, with noise.
 
     Guarantee: costs one release of Gaussian noise for that record, and nothing for the others.
@@ -185,7 +187,7 @@ class CallSession(Session):
     kind = "token"
 
     def __init__(
-        self, terms: Terms, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
+        self, terms: PartyPlan, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
     ) -> None:
         super().__init__(terms, holder, run, stream, key)
         agreed, self._calls = terms.numbers, None

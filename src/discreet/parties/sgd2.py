@@ -45,11 +45,11 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
-from discreet.ledger.journal import LEASES, Run
+from discreet.ledger.ledger_log import LEASES, Run
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Refused, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.secure.secure_messages import SecureMessages
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 from discreet.trusted.permits import Charger, NoisePermit
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ def request(study: Study, round: int, theta: Floats) -> Message:
     return Message(study.digest(), "sum", round, EVERYBODY, theta)
 
 
-def draw_records(terms: Terms, rows: int, stream: RandomStream) -> NDArray[Any] | None:
+def draw_records(terms: PartyPlan, rows: int, stream: RandomStream) -> NDArray[Any] | None:
     """The rows of a round: None for all, or by an independent coin for each; secret."""
     rate = terms.numbers.rate
     if rate == 1:
@@ -76,7 +76,7 @@ def draw_records(terms: Terms, rows: int, stream: RandomStream) -> NDArray[Any] 
 
 
 def noisy_sum(
-    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+    terms: PartyPlan, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
 ) -> Floats:
     """Return what a party sends; the records are drawn from ``stream``.
 
@@ -88,7 +88,7 @@ def noisy_sum(
 
 
 def noisy_counts(
-    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+    terms: PartyPlan, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
 ) -> NDArray[np.int64]:
     """Return what a party adds to a secure sum, in steps of the study's grid.
 
@@ -100,7 +100,9 @@ def noisy_counts(
     return permit.add_noise_share(total)
 
 
-def bounded_sum(terms: Terms, holder: Holder, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
+def bounded_sum(
+    terms: PartyPlan, holder: Holder, theta: Floats, records: NDArray[np.intp] | None
+) -> BoundedSum:
     """The sum of the holder in the study's arithmetic, if it was clipped as agreed.
 
     The check is a matter of types and shapes, which are public.
@@ -122,7 +124,7 @@ def cut_sum(total: BoundedSum, most: float) -> BoundedSum:
     Guarantee: its norm is at most ``most * total.clip_norm``, and one record moves it by the result's clip norm
     at most.
     """
-    assert total.grid is not None  # whole numbers: the proof is for them
+    assert total.grid is not None  # integers: the proof is for them
     bound = math.floor(Fraction(most) * Fraction(total.clip_norm) / Fraction(total.grid))
     counts = np.asarray(total.value).astype(np.float64)
     error = (counts.size + 8) * _UNIT
@@ -138,7 +140,7 @@ class Session(ABC):
     kind: str
 
     def __init__(
-        self, terms: Terms, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
+        self, terms: PartyPlan, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
     ) -> None:
         self.key = key
         self._terms, self._holder = terms, holder
@@ -200,7 +202,7 @@ class SecureSession(RoundSession):
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         holder: Holder,
         run: Run,
         stream: RandomStream,

@@ -12,10 +12,10 @@ from discreet.events import Gaussian
 from discreet.parties import Coordinator, Party, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
+from discreet.parties.observation.observer_views import party_event, views
+from discreet.parties.party_plan import AgreedNumbers, PartyPlan
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Aggregation
-from discreet.parties.terms import AgreedNumbers, Terms
-from discreet.parties.who_sees.views import party_event, views
 from support.parties_bank import holders, study, zero_holders
 from support.secure_world import signing_key
 
@@ -79,9 +79,9 @@ def test_a_twin_that_counts_on_the_noise_of_other_groups_is_charged_for_it(monke
     """Wrong in it: shares for all parties, though the sum of one group is seen by itself. The ledgers pay for it."""
     made = plan(rounds=150)
     name = made.names[0]
-    right = Terms(made, name).budget.epsilon
+    right = PartyPlan(made, name).budget.epsilon
     monkeypatch.setattr(AgreedNumbers, "shares", property(lambda self: self.parties))
-    assert Terms(made, name).budget.epsilon > 1.5 * right
+    assert PartyPlan(made, name).budget.epsilon > 1.5 * right
     _, seen = sums_of(made, monkeypatch)
     assert too_quiet(made, seen)
 
@@ -91,7 +91,7 @@ def test_a_twin_whose_event_counts_on_other_groups_gets_no_permit(monkeypatch):
         AgreedNumbers, "event", property(lambda self: Gaussian(self.noise_multiplier * 1.01) * self.rounds)
     )
     with pytest.raises(PlanViolation, match="Less noise"):
-        Terms(plan(), plan().names[-1]).step_noise  # noqa: B018
+        PartyPlan(plan(), plan().names[-1]).step_noise  # noqa: B018
 
 
 def test_groups_add_up_to_what_one_sum_would_be(monkeypatch):
@@ -166,10 +166,7 @@ def test_no_more_may_be_missing_in_all_groups_together_than_in_one(silent, goes_
 def test_the_terms_of_a_party_are_those_of_its_group():
     made = plan()
     roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
-    assert Terms(made, "p5").group(roster).names == list(made.groups[1])
-
-
-# ---- a coordinator that lies about the groups ----
+    assert PartyPlan(made, "p5").group(roster).names == list(made.groups[1])
 
 
 def asked(made, name, kind, round=0, content=b""):
@@ -219,7 +216,7 @@ def test_a_sum_that_leaves_out_one_of_the_group_is_not_unmasked():
         asked(parties[name], name, "join", 1, introductions(first, first, keys))
     theta = Message(made.digest(), "mask", 1, EVERYBODY, np.zeros(made.dimension)).encode()
     masked = {name: Message.decode(parties[name].answer(theta)).array.tobytes() for name in first}
-    honest = SecureCoordinator(Terms(made, "p0").group(parties["p0"]._roster), made.dimension, 2**62)
+    honest = SecureCoordinator(PartyPlan(made, "p0").group(parties["p0"]._roster), made.dimension, 2**62)
     honest.introduce(keys)
     request = honest.request(masked)
     without = bytes([1, 1, 1, 0]) + request[4:]

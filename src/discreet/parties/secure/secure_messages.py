@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.parties.messages import Message, Refusal, Refused
-from discreet.parties.secure.secure_group import Group
+from discreet.parties.secure.secure_group import SecureGroup
 from discreet.parties.secure.secure_sum import SecureParty
 
 
@@ -30,7 +30,7 @@ class SecureMessages:
     def __init__(
         self,
         party: str,
-        group: Group,
+        group: SecureGroup,
         signing_key: Ed25519PrivateKey,
         stream: RandomStream,
         counts: Callable[[Message], NDArray[np.int64]],
