@@ -27,13 +27,14 @@ from discreet.adapters.joint_recipe import JointRecipe
 from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
+from discreet.linear.checked_questions import Question
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import JointQuestion, question_digest
+from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode
-from discreet.linear.tables import ColumnTable
+from discreet.linear.row_source import Table
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
@@ -76,7 +77,7 @@ def recipe_of(base: Study, secure: bool) -> Study:
 
 def nobody(study: Study) -> PartyTable:
     """A table without rows, so that what leaves is the noise itself."""
-    return JointRecipe.of(study).table_of(ColumnTable({"x": np.zeros(0), "t": np.zeros(0, object)}, 0))
+    return JointRecipe.of(study).table_of(Table({"x": np.zeros(0), "t": np.zeros(0, object)}, 0))
 
 
 def ask_forever(conversation: Conversation) -> bytes:
@@ -84,7 +85,7 @@ def ask_forever(conversation: Conversation) -> bytes:
     view, query = TargetRows(Logistic()), Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
     event = conversation.study.noise_scale.event(1.0, QUESTIONS)
     for number in range(1, QUESTIONS + 1):
-        body = encode(JointQuestion(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())
+        body = encode(Question(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())
         digest = question_digest(body).hex()
         conversation.ask(number, lambda everything, body=body: body, digest, query.size, query.bound, event)
     return b"a model"

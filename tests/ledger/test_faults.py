@@ -9,7 +9,7 @@ import sys
 import psycopg
 import pytest
 
-from discreet.ledger.ledger_log import sealed_head
+from discreet.ledger.ledger_log import next_row
 from discreet.ledger.ledger_state import LedgerState
 from support import ledger_faults
 from support.ledger_faults import KEY, alter_log, alterations, rollbacks
@@ -120,9 +120,7 @@ def forge(path, key, change):
     database.execute("DELETE FROM ledger_entries")
     ledger_state = LedgerState()
     for entry in change([json.loads(text) for text in texts]):
-        row = ledger_state.next_row(entry)
-        head = sealed_head(ledger_state, row, key)
-        ledger_state.follow([row.text])
+        row, head = next_row(ledger_state, entry, key)
         database.execute("INSERT INTO ledger_entries VALUES (?, ?, ?)", row)
     database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", head)
     database.commit()

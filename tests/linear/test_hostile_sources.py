@@ -19,9 +19,9 @@ from discreet import Budget, InvalidParameter, PlanViolation, evaluate
 from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.out_of_core import store_rows
 from discreet.linear.parquet import ArrowSource, guarded
 from discreet.linear.private_reader import DeclaredTarget, PrivateReader
+from discreet.linear.row_source import store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
 from discreet.linear.tables import read_table

@@ -23,7 +23,7 @@ from discreet.linear import (
     read_table,
 )
 from discreet.linear.model_folder import spending
-from discreet.linear.tables import ColumnTable
+from discreet.linear.row_source import Table
 
 GOLDEN = Path(__file__).parent / "golden" / "models"
 MODELS = ("ill", "cost", "visits", "ward", "ill-0.1.0")
@@ -254,7 +254,7 @@ def test_a_method_with_a_theorem_is_saved_and_its_spending_is_one_release(tmp_pa
 )
 def test_what_scikit_learn_has_no_words_for_is_refused(column):
     schema = {"columns": {"a": column}}
-    cells = ColumnTable({"a": np.array(["a"] * 50, object)}, 50)
+    cells = Table({"a": np.array(["a"] * 50, object)}, 50)
     model = PrivateLogisticRegression(epsilon=1, delta=1e-5, schema=schema).fit(cells, np.arange(50) % 2)
     with pytest.raises(InvalidParameter, match=r"schema|categories"):
         model.to_sklearn()

@@ -23,10 +23,10 @@ from discreet.linear import (
     out_of_core,
 )
 from discreet.linear.encoder import declared_labels
-from discreet.linear.out_of_core import store_rows
+from discreet.linear.row_source import Table, store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import ColumnTable, table_in
+from discreet.linear.tables import table_in
 
 ROWS = 2000
 
@@ -282,7 +282,7 @@ def test_a_column_of_a_mapped_table_gives_its_pages_back_on_the_way(monkeypatch)
 
 
 def test_columns_of_numbers_side_by_side_are_those_one_by_one():
-    chunk = ColumnTable({name: np.arange(5.0) + place for place, name in enumerate("abc")}, 5)
+    chunk = Table({name: np.arange(5.0) + place for place, name in enumerate("abc")}, 5)
     table = store_rows([chunk], dict.fromkeys("abc", Numeric(0, 9)), Storage(0))
     whole = table.numbers()
     for rows in (slice(1, 4), np.array([4, 0]), slice(0, 0)):
@@ -290,7 +290,5 @@ def test_columns_of_numbers_side_by_side_are_those_one_by_one():
         assert np.array_equal(whole[rows], one_by_one)
     assert np.array_equal(table.drop_columns("c").numbers()[:], np.column_stack([chunk["a"], chunk["b"]]))
     assert table.drop_columns("b").numbers() is None  # they are not side by side
-    labels = store_rows(
-        [ColumnTable({"a": np.array(["x"], object)}, 1)], {"a": Category(("x", "y"))}, Storage(0)
-    )
+    labels = store_rows([Table({"a": np.array(["x"], object)}, 1)], {"a": Category(("x", "y"))}, Storage(0))
     assert labels.numbers() is None

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.adapters.joint_recipe import JointRecipe, kinds_for
 from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
+from discreet.linear.row_source import Table
 from discreet.linear.schema import Schema
-from discreet.linear.tables import ColumnTable
 from discreet.parties.coordinator import Coordinator
 from discreet.parties.messages import DirectTransport, Roster
 from discreet.parties.party import Party
@@ -32,9 +32,7 @@ TARGETS = {
 }
 
 
-def table(
-    rows: int = 3000, target: str = "classification", seed: int = 0, persons: bool = False
-) -> ColumnTable:
+def table(rows: int = 3000, target: str = "classification", seed: int = 0, persons: bool = False) -> Table:
     """A table with three numbers, a category and a target; some cells of ``b`` are missing."""
     rng = np.random.default_rng(seed)
     x, g = rng.normal(size=(rows, 3)), rng.integers(0, 3, rows)
@@ -51,15 +49,15 @@ def table(
     columns |= {"g": np.array(["x", "y", "z"], object)[g], "t": answers}
     if persons:
         columns["who"] = np.array([f"person {number // 3}" for number in range(rows)], object)
-    return ColumnTable(columns, rows)
+    return Table(columns, rows)
 
 
-def part(whole: ColumnTable, rows: Any) -> ColumnTable:
+def part(whole: Table, rows: Any) -> Table:
     """Some rows of a table."""
-    return ColumnTable({name: whole[name][rows] for name in whole.column_names}, len(rows))
+    return Table({name: whole[name][rows] for name in whole.column_names}, len(rows))
 
 
-def cut(whole: ColumnTable, names: tuple[str, ...] = NAMES) -> dict[str, ColumnTable]:
+def cut(whole: Table, names: tuple[str, ...] = NAMES) -> dict[str, Table]:
     """A table cut among parties, in the order of its rows."""
     places = np.array_split(np.arange(len(whole)), len(names))
     return {name: part(whole, rows) for name, rows in zip(names, places, strict=True)}
@@ -108,7 +106,7 @@ class Sites:
     """All parties of a study, and their coordinator, in one process."""
 
     def __init__(
-        self, made: Study, tables: dict[str, ColumnTable], folder: Any = None, seed: int | None = 1
+        self, made: Study, tables: dict[str, Table], folder: Any = None, seed: int | None = 1
     ) -> None:
         self.study, self.joint, self._tables, self._folder = made, JointRecipe.of(made), tables, folder
         self.keys = {name: Ed25519PrivateKey.generate() for name in made.names}

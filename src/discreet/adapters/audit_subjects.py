@@ -37,8 +37,8 @@ from discreet.linear import (
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.losses import Loss
 from discreet.linear.model_folder import spending
+from discreet.linear.row_source import Table
 from discreet.linear.schema import schema_of
-from discreet.linear.tables import ColumnTable
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 
@@ -293,7 +293,7 @@ def _table(settings: Mapping[str, Any], rows: list[dict[str, Any]]) -> Any:
         isinstance(b, dict) for b in settings.get("bounds") or ()
     )
     if named:
-        return ColumnTable(columns, len(rows))
+        return Table(columns, len(rows))
     return np.column_stack([column.astype(np.float64) for column in columns.values()])
 
 

@@ -36,8 +36,9 @@ from discreet.linear.inputs import codes
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
+from discreet.linear.row_source import Table, join_chunks
 from discreet.linear.schema import Schema
-from discreet.linear.tables import ColumnTable, join_chunks, table_in
+from discreet.linear.tables import table_in
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
@@ -191,7 +192,7 @@ def check_unit(study: Study) -> None:
         raise InvalidParameter("model.unit", column, "is no feature; leave it out of the columns.")
 
 
-def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[ColumnTable, NDArray[Any] | None]:
+def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Table, NDArray[Any] | None]:
     """The declared columns of a table, and whose each row is, if somebody's."""
     if unit is None:
         return table_in(path).whole(schema.columns), None

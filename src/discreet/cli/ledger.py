@@ -29,7 +29,7 @@ from discreet.guarantee import Budget, Neighbours, Unit, lower_text, protected_u
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
 from discreet.ledger.filters import Filter, SpendingRule
 from discreet.ledger.ledger_log import Run
-from discreet.ledger.ledger_state import RunRecord, RunStatement, Statement
+from discreet.ledger.ledger_state import RunRecord, Statement
 from discreet.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _group_runs(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     return [(name, f"{done:,}", f"{all_:,}", f"{share:.1%}") for name, (done, all_, share) in lines.items()]
 
 
-def _run(run: RunStatement, rule: SpendingRule) -> dict[str, Any]:
+def _run(run: RunRecord, rule: SpendingRule) -> dict[str, Any]:
     parts = run.event.parts()
     taken = {event: count for (event, _), count in zip(parts, run.taken, strict=True) if count}
     planned = sum(count for _, count in parts)

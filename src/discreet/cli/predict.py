@@ -16,7 +16,8 @@ from discreet.cli.shell import CERTIFICATE, FILE, CommandResult, command, note, 
 from discreet.cli.watching import watch_chunks
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
-from discreet.linear.tables import TableSource, table_in
+from discreet.linear.row_source import Source
+from discreet.linear.tables import table_in
 
 if TYPE_CHECKING:
     from discreet.linear.fitted_model import FittedModel
@@ -89,7 +90,7 @@ def _certified_model(folder: Path) -> FittedModel:
 
 
 def predictions(
-    model: FittedModel, source: TableSource, keep: list[str], probabilities: bool
+    model: FittedModel, source: Source, keep: list[str], probabilities: bool
 ) -> Iterator[Columns]:
     """The columns of the answer, chunk by chunk: those to keep, or the numbers of the rows."""
     done = 0

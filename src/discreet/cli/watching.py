@@ -13,12 +13,12 @@ from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
     from discreet.linear.column_kinds import Column, Unit
-    from discreet.linear.tables import ColumnTable, TableSource
+    from discreet.linear.row_source import Source, Table
 
 
 def watch_chunks(
-    what: str, source: TableSource, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
-) -> Iterator[ColumnTable]:
+    what: str, source: Source, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
+) -> Iterator[Table]:
     """The chunks of a table, with a progress bar."""
     with progress() as bar:
         task = bar.add_task(what, total=1.0)

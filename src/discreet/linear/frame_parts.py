@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.parquet import ArrowSource, pyarrow
 from discreet.linear.partition_results import PartitionReply, PartitionResults
-from discreet.linear.partitions import without_rows
-from discreet.linear.tables import TableSource
+from discreet.linear.partitions import NoRows
+from discreet.linear.row_source import Source
 
 Numbers = NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class FramePart(NamedTuple):
         """Whether these are the rows of the beginning; where none are needed any more, they are."""
         return self.frame is None or _digest(_arrow(self.frame)) == self.digest
 
-    def source(self) -> TableSource:
+    def source(self) -> Source:
         """The rows, to be read."""
         table = _arrow(self.frame)
 
@@ -61,9 +61,10 @@ class Frames:
         """SHA-256 of what is known of the partitions."""
         return hashlib.sha256(json.dumps([part[:3] for part in self.parts]).encode()).hexdigest()
 
-    def without_rows(self) -> TableSource:
+    def without_rows(self) -> Source:
         """The table as its driver knows it."""
-        return without_rows(FramePart("frame", 0, "", self._empty).source())
+        source: Any = FramePart("frame", 0, "", self._empty).source()
+        return NoRows(source.path, source.names, source.schema)
 
 
 def empty_frame(frame: Any) -> Any:

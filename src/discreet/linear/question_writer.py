@@ -14,23 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
+from discreet.linear.checked_questions import CATALOGUE, TYPES, Question, field_names
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.gate import coordinates
-from discreet.linear.question_codec import (
-    CATALOGUE,
-    TYPES,
-    WORDS,
-    JointQuestion,
-    digest_of_part,
-    field_names,
-    split_body,
-)
+from discreet.linear.question_codec import WORDS, digest_of_part, split_body
 from discreet.linear.schema import Schema
 
 _PART = 384  # bytes of an object from which on it is sent once
 
 
-def encode(question: JointQuestion, sent: Collection[str]) -> bytes:
+def encode(question: Question, sent: Collection[str]) -> bytes:
     """The question as bytes, with all parts that were not ``sent`` before, by their digests."""
     writer = _Writer()
     content = {word: writer.plain(value) for word, value in zip(WORDS, question, strict=True)}

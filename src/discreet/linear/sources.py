@@ -21,7 +21,8 @@ from typing import Any
 from discreet.errors import InvalidParameter
 from discreet.linear.lenient import lenient_lazy_frame, lenient_relation
 from discreet.linear.parquet import ArrowSource, pyarrow, refuse_on_failure
-from discreet.linear.tables import TableSource, table_in
+from discreet.linear.row_source import Source
+from discreet.linear.tables import table_in
 
 _ROWS = 2**16  # that are read at once
 _AHEAD = {
@@ -32,7 +33,7 @@ _AHEAD = {
 _ONCE = ("RecordBatchReader", "TextFileReader", "Scanner", "CSVReader", "DuckDBPyReader")
 
 
-def source_of(X: Any) -> TableSource | None:
+def source_of(X: Any) -> Source | None:
     """The table to be read in chunks that ``X`` stands for; None if it is in memory.
 
     Guarantee: refusals depend on the kind of ``X``, on names and types.
@@ -40,7 +41,7 @@ def source_of(X: Any) -> TableSource | None:
     kind, home = type(X).__name__, type(X).__module__.partition(".")[0]
     if isinstance(X, str | os.PathLike):
         return table_in(Path(X))
-    if isinstance(X, TableSource):
+    if isinstance(X, Source):
         return X
     if is_dask_frame(X):
         requirement = (
@@ -73,7 +74,7 @@ def is_dask_frame(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "npartitions")
 
 
-def arrow_file(path: Path) -> TableSource:
+def arrow_file(path: Path) -> Source:
     """The table in an Arrow file (IPC, also called Feather)."""
     arrow = pyarrow()
     from pyarrow import dataset
@@ -88,7 +89,7 @@ def arrow_file(path: Path) -> TableSource:
     return ArrowSource(str(path), found.schema, lambda names: found.to_batches(columns=names, **_AHEAD))
 
 
-def _of_dataset(kind: str, dataset: Any) -> TableSource:
+def _of_dataset(kind: str, dataset: Any) -> Source:
     """A pyarrow dataset. The cells of CSV files are read as texts, and each is converted by itself."""
     arrow = pyarrow()
     is_csv = type(getattr(dataset, "format", None)).__name__ == "CsvFileFormat"
@@ -112,7 +113,7 @@ def _as_texts(arrow: Any, dataset: Any) -> Any:
     )
 
 
-def _of_lazy_frame(frame: Any) -> TableSource:
+def _of_lazy_frame(frame: Any) -> Source:
     schema = refuse_on_failure(lambda: frame.head(0).collect().to_arrow().schema, "LazyFrame")
     lenient = lenient_lazy_frame(frame)
 
@@ -129,7 +130,7 @@ def _of_lazy_frame(frame: Any) -> TableSource:
     return ArrowSource("LazyFrame", schema, batches)
 
 
-def _of_relation(relation: Any) -> TableSource:
+def _of_relation(relation: Any) -> Source:
     pyarrow()
     kind = "DuckDBPyRelation"
     schema = refuse_on_failure(lambda: relation.limit(0).to_arrow_table().schema, kind)
@@ -142,7 +143,7 @@ def _of_relation(relation: Any) -> TableSource:
     return ArrowSource(kind, schema, batches)
 
 
-def _of_stream(stream: Any) -> TableSource:
+def _of_stream(stream: Any) -> Source:
     arrow = pyarrow()
 
     def batches(names: list[str]) -> Any:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from discreet.errors import BudgetExceeded, PlanViolation, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
+from discreet.linear.checked_questions import LEAST_SHARE, Question
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.losses import Loss
-from discreet.linear.question_codec import LEAST_SHARE, JointQuestion
 from discreet.trusted.opaque import Opaque
 from discreet.trusted.spending import NoisyAnswer, Progress
 
@@ -34,7 +34,7 @@ class JointSum(NamedTuple):
     noise: float
 
 
-Ask = Callable[[JointQuestion, Gaussian], JointSum]
+Ask = Callable[[Question, Gaussian], JointSum]
 """Sends a question to all parties, who answer with this noise, and returns the sum of their answers."""
 
 
@@ -162,7 +162,7 @@ class JointSpending:
         asked = (self.questions, stage.name, stage.share, stage.steps)
         bound, event = float(query.bound), self._scale.event(stage.share, stage.steps)
         grid = self._scale.grid(event, bound)
-        released = self._ask(JointQuestion(*asked, rows.view, rows.fills, rows.basis, query), event)
+        released = self._ask(Question(*asked, rows.view, rows.fills, rows.basis, query), event)
         if released.counts.dtype != np.int64 or released.counts.shape != (query.size,):
             raise PlanViolation(f"A sum of {query.size} integers was asked for. Got other numbers.")
         self.tell(stage.name, step, stage.steps)

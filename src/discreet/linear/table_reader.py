@@ -35,14 +35,12 @@ from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.inputs import (
-    without_column,
-)
+from discreet.linear.inputs import without_column
 from discreet.linear.losses import Loss
 from discreet.linear.private_reader import DeclaredTarget, Header, PrivateReader, feature_table
+from discreet.linear.row_source import Source
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import TableSource
 from discreet.trusted.spending import BudgetAllocator
 
 
@@ -156,7 +154,7 @@ class TableReader(Declarations):
             target, self._columns_to_read, schema, self._unit(), width, self.max_weight, storage
         )
 
-    def _columns_to_read(self, source: TableSource, y: Any) -> dict[str, Column | Unit]:
+    def _columns_to_read(self, source: Source, y: Any) -> dict[str, Column | Unit]:
         """What has to be read of a source: the columns of the schema, or all of them as numbers."""
         name, unit = y if isinstance(y, str) else None, self._unit()
         if self.schema is not None:

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from discreet.core.columns import list_cells
 from discreet.core.grouping import MISSING_USER, canonical_user_id
 from discreet.errors import PlanViolation
+from discreet.linear.cells import Read
 from discreet.linear.partition_results import PartitionReply, PartitionResults, reply
-from discreet.linear.tables import ColumnTable, ManySources, Read, TableSource
+from discreet.linear.row_source import ManySources, Source, Table
 
 Codes = NDArray[np.int64]
 
@@ -86,7 +87,7 @@ class UserRoute(NamedTuple):
     def __repr__(self) -> str:
         return f"UserRoute({self.place} of {self.places})"  # the description of a task must not reveal users
 
-    def source(self) -> TableSource:
+    def source(self) -> Source:
         """The rows that this partition adds up, in the order of the table."""
         files = zip(self.files, self.parts, strict=True)
         return ManySources(
@@ -114,7 +115,7 @@ class Share(NamedTuple):
         """An upper bound on the number of rows."""
         return self.part.rows if self.route is None else self.route.rows
 
-    def source(self) -> TableSource:
+    def source(self) -> Source:
         """The source of the rows."""
         return self.part.source() if self.route is None else self.route.source()
 
@@ -123,21 +124,21 @@ class Share(NamedTuple):
         return all(part.unchanged() for part in ((self.part,) if self.route is None else self.route.parts))
 
 
-class _RoutedSource(TableSource):
+class _RoutedSource(Source):
     """The rows of a file that one partition adds up."""
 
     def __init__(self, source: Any, route: UserRoute, file: int) -> None:
         self._source, self._route, self._file = source, route, file
         self.path, self.names, self.schema = source.path, source.names, source.schema
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[ColumnTable]:
+    def batches(self, names: list[str]) -> Iterator[Any]:
         ids = self._route.ids
-        for chunk in self._source._chunks(readers, (*keep, ids.column)):
-            here = self._route.holds(ids.id_hashes(chunk.kept[ids.column]), self._file)
-            columns = {name: chunk[name][here] for name in readers}
-            yield ColumnTable(
-                columns, int(here.sum()), {name: chunk.kept[name].filter(here) for name in keep}
-            )
+        for batch in self._source.batches(list(dict.fromkeys((*names, ids.column)))):
+            cells = self._source.table(batch, {}, [ids.column]).kept[ids.column]
+            yield batch.filter(self._route.holds(ids.id_hashes(cells), self._file))
+
+    def table(self, batch: Any, readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
+        return self._source.table(batch, readers, keep)  # type: ignore[no-any-return]
 
     def progress(self) -> float:
         return float(self._source.progress())

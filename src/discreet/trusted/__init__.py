@@ -33,9 +33,9 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
-        *("partition_results", "party_table", "private_reader", "public_log", "question_codec", "residuals"),
-        *("subsampling", "tables", "user_routing"),
+        *("checked_questions", "csv_records", "fit_budget", "on_demand", "partition_answers"),
+        *("partition_results", "party_table", "private_reader", "public_log", "residuals", "row_source"),
+        *("rows_alone", "subsampling", "user_routing", "views"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -46,8 +46,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("batches", "chosen_weights", "correlated_noise", "distributed", "integer_gradients", "per_example"),
         *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
-    "parties": ("answer_log", "answering", "noise_scale", "questions", "sgd1", "sgd2", "party_plan"),
+    "pytorch/checks": ("generators", "spot_check", "withheld"),
+    "parties": ("answer_log", "answering", "noise_scale", "party_plan", "questions", "sgd1", "sgd2"),
     "parties/secure": ("masks", "secure_group", "secure_messages", "secure_sum", "shares"),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
@@ -71,6 +71,12 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
+
+READING_FILES: dict[str, tuple[str, ...]] = {
+    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+}
+"""Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
+(:mod:`discreet.linear.rows_alone`)."""
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (

@@ -40,9 +40,9 @@ from discreet.linear.glm.steps import (
     step_effects,
     stride,
 )
-from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.on_demand import OnDemand
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator
 from support.kept_coordinates import kept_coordinates

@@ -18,7 +18,7 @@ from discreet.errors import PlanViolation, whole
 from discreet.linear.gate.adding import Array, Integers, add_cells, add_sparse_cells
 from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.sparse_rows import pieces
-from discreet.linear.inputs import sane_csr
+from discreet.linear.on_demand import sane_csr
 from discreet.trusted.opaque import AnyRows
 from discreet.trusted.plain_data import Checked, Data, conform
 

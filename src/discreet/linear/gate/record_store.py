@@ -25,12 +25,12 @@ from discreet.linear.gate.block_cache import BlockCache, CachedBlocks
 from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss
+from discreet.linear.on_demand import OnDemand, sane_csr
 from discreet.linear.residuals import accepted as accepted_targets
 from discreet.linear.storage import Storage
 
