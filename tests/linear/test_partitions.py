@@ -172,7 +172,7 @@ def test_answers_do_not_depend_on_what_was_asked_before(tmp_path):
 
 
 def forget():
-    module._kept.clear()
+    module._partitions.clear()
     module._parts.clear()
 
 

@@ -28,7 +28,8 @@ from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
 from discreet.linear.cells import Read
 from discreet.linear.partition_results import Answer, PartitionResults, reply
-from discreet.linear.row_source import ManySources, Source, Table
+from discreet.linear.row_source import Source, Table
+from discreet.linear.tables import ManySources
 
 Codes = NDArray[np.int64]
 
