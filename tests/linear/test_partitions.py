@@ -255,7 +255,7 @@ def test_workers_answer_with_codes_and_no_word_of_a_record(tmp_path, trouble, mo
         pd.DataFrame({"secret-cell": [1.0]}).to_parquet(part.path)
         part = Part.of(part.path)
     else:
-        monkeypatch.setattr(module.PrivateTable, "rows", lambda *_: 1 / 0)
+        monkeypatch.setattr(module.Views, "rows", lambda *_: 1 / 0)
     found = answer(some_task(part, trouble))
     assert found.code == {"gone": "unreadable", "other columns": "refused", "raises": "failed"}[trouble]
     assert "secret" not in repr(found)

@@ -251,7 +251,8 @@ def test_what_our_readers_make_of_cells_passes(items):
 @pytest.mark.parametrize(
     "pair",
     [
-        (np.array([1.0]), np.array([1])),
+        (np.array([1.0]), np.array([2])),
+        (np.array([1.0]), np.array([1], "M8[D]")),
         (np.array([1.0]), np.array([1.0, 1.0])),
         (np.array(["1"], object), np.array([1], object)),
         (np.array([True], object), np.array([1], object)),

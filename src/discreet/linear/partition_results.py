@@ -134,9 +134,7 @@ class PartitionSums(PartitionResults):
         assert like.grid is not None
         most = self._most[place] * (like.clip_norm / like.grid) * (1 + 1e-9)
         if counts.shape != like.value.shape or not np.linalg.norm(counts.astype(np.float64)) <= most:
-            raise PlanViolation(
-                f"Partition {place} gave more than its rows can add up to; the fit stops."
-            )
+            raise PlanViolation(f"Partition {place} gave more than its rows can add up to; the fit stops.")
 
     def total(self) -> Counts:
         """Return the sum over all partitions."""
