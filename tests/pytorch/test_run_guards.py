@@ -220,7 +220,7 @@ def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
 
     for name in ("problem_beyond_rounding", "foreign_beyond_rounding"):
         monkeypatch.setattr(f"discreet.pytorch.checks.spot_check.{name}", lambda *_: None)
-    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.model_guard.check_read", lambda *_: None)
     private = begun(losses=mixing)
     with pytest.raises(CheckFailed, match="mix examples"):
         private.step(next(private.batches(X)))

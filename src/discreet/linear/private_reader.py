@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.core.grouping import person_of
+from discreet.core.grouping import canonical_user_id
 from discreet.linear.column_kinds import Column, Unit
 from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import PrivateTable
@@ -77,4 +77,4 @@ def _one_row(values: Any, place: int) -> Any:
 
 def _comparable(cell: Any) -> Any:
     """A weight as it is, and an id as the person that it stands for, in an array."""
-    return np.array([cell]) if isinstance(cell, np.float64) else [person_of(cell)]
+    return np.array([cell]) if isinstance(cell, np.float64) else [canonical_user_id(cell)]

@@ -19,7 +19,7 @@ from discreet.linear.losses import Huber, Loss, Poisson, Squared
 from discreet.linear.read_parts import Target
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return super()._settings() | {"target_bounds": plain(self._declared_bounds())}
 
     def _target_range(
-        self, table: Any, least: int | None, spending: Spending | None
+        self, table: Any, least: int | None, spending: BudgetAllocator | None
     ) -> tuple[float, float] | None:
         if self.target_bounds_ is None:
             if spending is None:

@@ -6,7 +6,7 @@ A data set is one of
 * anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
 
 A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see
-:func:`discreet.pytorch.loaders.take_apart`.
+:func:`discreet.pytorch.loaders.unwrap_loader`.
 
 >>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> read.rows, read([1, 4])
@@ -32,9 +32,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
-from discreet.pytorch.checks.chances import FIRST_STEPS, chosen_places, steady_is_due
+from discreet.pytorch.checks.chances import FIRST_STEPS, chosen_places, deterministic_check_is_due
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.generators import Draws as Noticing
-from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import origin, withhold
 from discreet.pytorch.loaders import refuse_unreadable
 from discreet.pytorch.per_example import number_of_examples, rebuild, select, tensors_of
@@ -96,7 +96,7 @@ class Drawn:
     steady: tuple[Any, tuple[Any, ...]] | None = None
 
 
-class Turns:
+class BatchRegistry:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
     def __init__(self, dataset: Any = None, taken: int = 0) -> None:
@@ -150,7 +150,7 @@ def _same_records(one: Any, other: Any) -> bool:
 def refuse_odd_records(records: Sequence[Any]) -> None:
     """Raise unless all records have the same names and types.
 
-    Where they have not, a collation often takes the first one for all: a whole number among fractions rounds them, a
+    Where they have not, a collation often takes the first one for all: an integer among fractions rounds them, a
     record without a mask takes it from everybody. Then one record decides about others, which no clip norm bounds.
     """
     kinds = {_kind(record) for record in records}
@@ -215,8 +215,8 @@ class Reader:
                 refuse_other_numbers(one, batch)
             return Drawn(batch, places, alone, must_compare=uneven)
         steady = None
-        if steady_is_due(step):
-            with steady_draws():
+        if deterministic_check_is_due(step):
+            with deterministic_draws():
                 together = self._collated([own_copy(record) for record in records])
                 steady = together, tuple(self._alone(record) for record in some)
         return Drawn(self._collated(records), steady=steady)

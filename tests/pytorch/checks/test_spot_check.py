@@ -16,7 +16,7 @@ from discreet.pytorch import CheckFailed, PrivateRun
 from discreet.pytorch.batches import numbers_in, reader
 from discreet.pytorch.checks import chances, spot_check
 from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
 
 WIDTH, CLASSES = 6, 3
 
@@ -99,8 +99,6 @@ def remembering(constant=False):
 def plain(_, x):
     return x
 
-
-# ---- records that are collated ----
 
 BOXES = [
     (torch.randn(WIDTH, generator=generator(k)) + 1, k % CLASSES, 900 if k == 0 else 0) for k in range(400)
@@ -278,13 +276,10 @@ def test_sound_twins_pass(model, losses, data, options):
     assert run.steps_taken == 3
 
 
-# ---- in the step itself, where the check before training sees nothing ----
-
-
 @pytest.fixture
 def unchecked(monkeypatch):
     """The comparison within the step is all there is."""
-    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *given: None)
+    monkeypatch.setattr("discreet.pytorch.checks.model_guard.check_read", lambda *given: None)
 
 
 IN_THE_STEP = [name for name in BROKEN if not name.startswith("first batch")]
@@ -435,9 +430,6 @@ def test_seeded_runs_do_not_depend_on_what_is_compared(monkeypatch):
         assert torch.equal(weights(make()), before)
 
 
-# ---- which examples are compared, and how often ----
-
-
 def test_eight_examples_in_the_first_steps_and_one_later():
     assert [len(set(chances.chosen_places(step, 100))) for step in (1, 20, 21)] == [8, 8, 1]
     assert sorted(chances.chosen_places(1, 3)) == [0, 1, 2]
@@ -492,7 +484,7 @@ def test_the_sum_writes_down_losses_and_norms():
     model, batch = Forward(plain), table(9)
     for physical in (None, 4):
         found = ClippedSum(model, class_losses, Flat(1.0), physical_batch_size=physical)
-        found.seen = seen = Seen()
+        found.seen = seen = ExampleNorms()
         found(batch)
         assert torch.equal(seen.losses, class_losses(model, batch).detach().double())
         found.seen = None

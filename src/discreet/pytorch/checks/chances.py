@@ -20,8 +20,8 @@ AT_LEAST = 16
 SHARE = 0.02
 NORMS = 8
 """After the first steps the norm is compared in one of so many comparisons; the loss in all of them."""
-STEADY_STEPS = 2
-STEADY = 64
+DETERMINISTIC_STEPS = 2
+DETERMINISTIC = 64
 """Where random numbers are drawn: compared in the first STEADY_STEPS steps and in one of STEADY."""
 
 _SYSTEM = secrets.SystemRandom()
@@ -33,9 +33,9 @@ def chosen_places(step: int, count: int) -> tuple[int, ...]:
     return tuple(_SYSTEM.sample(range(count), min(wanted, count)))
 
 
-def steady_is_due(step: int) -> bool:
+def deterministic_check_is_due(step: int) -> bool:
     """Whether this step is compared where random numbers are drawn."""
-    return step <= STEADY_STEPS or one_in(STEADY)
+    return step <= DETERMINISTIC_STEPS or one_in(DETERMINISTIC)
 
 
 def one_in(number: float) -> bool:
@@ -50,7 +50,7 @@ DESCRIPTION = (
     f"that takes at most {SHARE:.0%} of its time, with its norm in one of {NORMS}. A fault that reaches a share p of "
     "the examples of a step stays unseen in a comparison of k examples with chance (1 - p)^k"
 )
-STEADY_DESCRIPTION = (
+DETERMINISTIC_DESCRIPTION = (
     f"where the model or collate draws random numbers, and for sharded models, the comparison was made under fixed "
-    f"draws instead, with 2 examples, in the first {STEADY_STEPS} steps and in one step of {STEADY}"
+    f"draws instead, with 2 examples, in the first {DETERMINISTIC_STEPS} steps and in one step of {DETERMINISTIC}"
 )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Reader, own_copy, refuse_other_number, refuse_other_numbers, size_of
-from discreet.pytorch.checks.steady import steady_draws
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.withheld import origin
 from discreet.pytorch.per_example import Losses, rebuild
 from discreet.pytorch.refusals import COLLATE_FAILS
@@ -32,7 +32,7 @@ def refuse_mixing_collate(model: nn.Module, losses: Losses, read: Reader) -> Non
         return
     rows = _telling(read)
     groups = [rows, *([rows[0], other] for other in rows[1:]), *([rows[1], other] for other in rows[2:4])]
-    with steady_draws():
+    with deterministic_draws():
         alone = {id(row): _losses(model, losses, read, [row]) for row in rows}
         for group in groups:
             refuse_other_numbers(_batch_of(read, group[:1]), _batch_of(read, group))

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from discreet.core.clipping import ClipRule, Flat, PerBlock
 from discreet.pytorch.checks.generators import Draws
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
-from discreet.pytorch.grid_sums import squares_of
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
+from discreet.pytorch.integer_gradients import squares_of
 from discreet.pytorch.per_example import loss_and_gradients, per_example_gradients, rebuild
 
 MOST_ROUNDED = {torch.float32: 1e-4, torch.float64: 1e-6}
@@ -49,7 +49,7 @@ def tolerance_of(clipped_sum: ClippedSum) -> float:
     return MOST_ROUNDED[torch.float64 if kinds == {torch.float64} else torch.float32]
 
 
-def difference_of(rule: ClipRule, seen: Seen, alone: Alone, place: int, *, anywhere: bool) -> float:
+def difference_of(rule: ClipRule, seen: ExampleNorms, alone: Alone, place: int, *, anywhere: bool) -> float:
     """How far an example alone is from the one in the batch, in parts of its loss and in clip norms.
 
     With ``anywhere`` a collation may have changed the order: the example that is nearest counts.

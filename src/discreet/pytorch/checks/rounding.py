@@ -2,8 +2,8 @@
 
 Matrix products add up in another order for one row than for many, so float32 results differ by about 1e-6 of their
 size, in deep networks by 1e-5. A larger difference has to vanish in float64. Above
-:data:`~discreet.pytorch.checks.mixing.LOOSE` it is refused even then: the release is made of float32 numbers, and
-there one example does change what the others add. Differences above
+:data:`~discreet.pytorch.checks.batch_dependence.LOOSE` it is refused even then: the release is made of float32
+numbers, and there one example does change what the others add. Differences above
 :data:`~discreet.pytorch.checks.differences.COARSE` are refused whatever is found here.
 """
 
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from discreet.pytorch.checks.batch_dependence import LOOSE, rounds_coarsely
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.differences import (
     COARSE,
     TOLERANCE,
@@ -25,9 +27,7 @@ from discreet.pytorch.checks.differences import (
     tolerance_of,
 )
 from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.checks.mixing import LOOSE, rounds_coarsely
-from discreet.pytorch.checks.steady import steady_draws
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
 from discreet.pytorch.per_example import rebuild, select_alone
 from discreet.pytorch.refusals import MEETS_OTHERS, MIXES, ROUNDING_GROWS
 
@@ -53,7 +53,7 @@ def agrees_in_float64(of: ClippedSum, examples: Any, one: Any, place: int, colla
         return False
     try:
         again = twin_in_float64(of)
-        again.seen = seen = Seen()
+        again.seen = seen = ExampleNorms()
         again(rebuild(examples, _as_double))
         found = Alone(again, rebuild(one, _as_double), with_norms=True)
     except Exception:  # a model that cannot be copied, or is made for one type only
@@ -64,13 +64,13 @@ def agrees_in_float64(of: ClippedSum, examples: Any, one: Any, place: int, colla
 def foreign_beyond_rounding(of: ClippedSum, part: Any, chosen: list[int]) -> str | None:
     """Return a parameter whose gradient differs by more than rounding, such as a unit at zero that is switched on."""
     try:
-        with steady_draws():
+        with deterministic_draws():
             name = foreign_gradient(twin_in_float64(of), rebuild(part, _as_double), chosen)
     except Exception:  # a model that cannot be copied, or is made for one type only
-        with steady_draws(varied=False):
+        with deterministic_draws(varied=False):
             name = foreign_gradient(of, part, chosen, COARSE)
     if name is None and not rounds_coarsely(of.model, of.losses, select_alone(part, chosen[0])):
-        with steady_draws(varied=False):
+        with deterministic_draws(varied=False):
             name = foreign_gradient(of, part, chosen, LOOSE)
     return name
 

@@ -25,16 +25,18 @@ from torch import Tensor
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Drawn
+from discreet.pytorch.checks.batch_dependence import same_losses
 from discreet.pytorch.checks.chances import (
     AT_LEAST,
+    DETERMINISTIC_STEPS,
     FIRST_STEPS,
     NORMS,
     SHARE,
-    STEADY_STEPS,
     chosen_places,
+    deterministic_check_is_due,
     one_in,
-    steady_is_due,
 )
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.differences import (
     COARSE,
     TOLERANCE,
@@ -43,10 +45,8 @@ from discreet.pytorch.checks.differences import (
     foreign_gradient,
     tolerance_of,
 )
-from discreet.pytorch.checks.mixing import same_losses
 from discreet.pytorch.checks.rounding import foreign_beyond_rounding, problem_beyond_rounding
-from discreet.pytorch.checks.steady import steady_draws
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
 from discreet.pytorch.per_example import move_like, number_of_examples, select, select_alone
 from discreet.pytorch.refusals import FOREIGN_GRADIENT, MEETS_OTHERS, MIXES, NOT_ALONE
 
@@ -64,8 +64,6 @@ class SpotCheck:
         self._looked = 0  # steps that were asked for by `is_due`
         self._started = self._of_step = self._of_one = 0.0
 
-    # ---- before a step: whole gradients of a part that is repeated ----
-
     def before_step(self, examples: Any, count: int) -> None:
         """Refuse the model if, on this batch, an example's gradient is not its own. Most steps are not looked at."""
         if count and self.is_due():
@@ -74,13 +72,13 @@ class SpotCheck:
     def is_due(self) -> bool:
         """Whether a part of this step is repeated, which nobody can foresee."""
         self._looked += 1
-        return (self._every < EVERY and self._looked <= STEADY_STEPS) or secrets.randbelow(self._every) == 0
+        return (self._every < EVERY and self._looked <= DETERMINISTIC_STEPS) or secrets.randbelow(
+            self._every
+        ) == 0
 
     def check(self, examples: Any) -> None:
         """:func:`refuse_foreign_gradients` of these examples."""
         refuse_foreign_gradients(self._sum, examples)
-
-    # ---- within a step: what it has computed itself ----
 
     def before_sum(self, drawn: Drawn, count: int) -> None:
         """Choose the examples to compare, and let the sum write down what it computes for them."""
@@ -90,10 +88,10 @@ class SpotCheck:
             self._steps += 1
             first = self._steps <= FIRST_STEPS
             usually = first or drawn.must_compare or one_in(self._one_in())
-            if steady_is_due(self._steps) if self._draws else usually:
+            if deterministic_check_is_due(self._steps) if self._draws else usually:
                 self._places = drawn.places or chosen_places(self._steps, count)
             if self._places and not self._draws:
-                self._sum.seen = Seen()
+                self._sum.seen = ExampleNorms()
         self._started = time.perf_counter()
 
     def after_sum(self, examples: Any, drawn: Drawn) -> None:
@@ -116,9 +114,9 @@ class SpotCheck:
         norms = self._steps <= FIRST_STEPS or drawn.must_compare or seen.losses is None or one_in(NORMS)
         if not self._compare(seen, examples, drawn, norms):
             self._draws = True
-            if self._steps <= STEADY_STEPS:
+            if self._steps <= DETERMINISTIC_STEPS:
                 refuse_foreign_gradients(self._sum, examples)
-        elif self._steps > STEADY_STEPS:  # what is compiled or looked up once is not the usual cost
+        elif self._steps > DETERMINISTIC_STEPS:  # what is compiled or looked up once is not the usual cost
             self._of_one = _follow(self._of_one, (time.perf_counter() - now) / len(self._places))
 
     def _one_in(self) -> float:
@@ -132,7 +130,7 @@ class SpotCheck:
         except Exception:  # whose message may quote the example
             raise CheckFailed(NOT_ALONE) from None
 
-    def _compare(self, seen: Seen, examples: Any, drawn: Drawn, norms: bool) -> bool:
+    def _compare(self, seen: ExampleNorms, examples: Any, drawn: Drawn, norms: bool) -> bool:
         """Refuse foreign losses and norms; False if something was drawn, so that there is nothing to compare."""
         collated = bool(drawn.alone)
         for number, place in enumerate(self._places):
@@ -165,7 +163,7 @@ def refuse_other_losses(clipped_sum: ClippedSum, batch: Any, alone: tuple[Any, .
     def losses_of(part: Any) -> Tensor:
         return clipped_sum.losses(clipped_sum.model, _on_its_device(clipped_sum, part)).cpu()
 
-    with steady_draws(), torch.no_grad():
+    with deterministic_draws(), torch.no_grad():
         parts = (select(batch, slice(start, start + size)) for start in range(0, count, size))
         together = torch.cat([losses_of(part) for part in parts])
         for one in map(losses_of, alone):
@@ -180,12 +178,12 @@ def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
     """
     part = _any_part(batch, clipped_sum.part_size(number_of_examples(batch)))
     chosen = [secrets.randbelow(number_of_examples(part)) for _ in range(EXAMPLES)]
-    with steady_draws():
+    with deterministic_draws():
         if foreign_gradient(clipped_sum, part, chosen) is None:
             return
     name = foreign_beyond_rounding(clipped_sum, part, chosen)
     if name is None:
-        with steady_draws(varied=False):
+        with deterministic_draws(varied=False):
             name = foreign_gradient(clipped_sum, part, chosen, COARSE)
     if name is not None:
         raise CheckFailed(f"The gradient of an example at {name!r} {FOREIGN_GRADIENT}")
