@@ -21,7 +21,7 @@ from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, 
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.parquet import ArrowSource, guarded
 from discreet.linear.private_reader import PrivateReader
-from discreet.linear.read_parts import Target
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.row_source import store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
@@ -518,7 +518,7 @@ def hostile(batches):
 
 def read_hostile(batches):
     columns = dict.fromkeys("ab", Numeric(0, 9))
-    return PrivateReader(Target(), lambda source, y: columns).read(hostile(batches), "b", None, None)
+    return PrivateReader(DeclaredTarget(), lambda source, y: columns).read(hostile(batches), "b", None, None)
 
 
 class Ragged:

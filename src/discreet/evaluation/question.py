@@ -27,7 +27,7 @@ from discreet.linear.column_kinds import Column, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row
 from discreet.linear.inputs import codes, column_names, without_column
 from discreet.linear.partition_results import PartitionReply, reply
-from discreet.linear.read_parts import Target
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.row_source import join_chunks
 from discreet.linear.rows_alone import read_compared, row_count
 from discreet.linear.sources import source_of
@@ -54,7 +54,7 @@ class EvaluationQuestion:
         rows, (name, column) = row_count(x), target_of(self.model)
         y, x = _target(x, self.y, name)
         groups = _groups(self.by, x, columns_of(self.model))
-        target = Target(column, self.task.labels or None)
+        target = DeclaredTarget(column, self.task.labels or None)
         declared = read_compared(
             lambda y, *values: _numbers(target, y, groups, values), y, *(group.values for group in groups)
         )
@@ -105,7 +105,7 @@ class _Group(NamedTuple):
         return np.where(places < 0, len(self.grouping.declared), places)
 
 
-def _numbers(target: Target, y: Any, groups: list[_Group], values: tuple[Any, ...]) -> Array:
+def _numbers(target: DeclaredTarget, y: Any, groups: list[_Group], values: tuple[Any, ...]) -> Array:
     """The target of each record, and its places in the groups."""
     truth = target.read(y, row_count(y))[:]
     places = [group.places(own, len(truth)) for group, own in zip(groups, values, strict=True)]

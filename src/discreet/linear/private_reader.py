@@ -15,7 +15,7 @@ from discreet.core.grouping import canonical_user_id
 from discreet.linear.column_kinds import Column, Unit
 from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import PrivateTable
-from discreet.linear.read_parts import Header, Parts, Target, read_parts
+from discreet.linear.read_parts import DeclaredTarget, Header, Parts, read_parts
 from discreet.linear.row_source import Source, store_rows
 from discreet.linear.rows_alone import chosen_rows, compare_rows, read_alone, rows_of
 from discreet.linear.schema import Schema
@@ -31,7 +31,7 @@ class PrivateReader:
     elsewhere, from its source and ``y``; whatever it returns, each cell is read by itself.
     """
 
-    target: Target
+    target: DeclaredTarget
     columns: Callable[[Source, Any], Mapping[str, Column | Unit]]
     schema: Schema | None = None
     unit: Unit | None = None

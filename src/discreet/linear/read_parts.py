@@ -34,7 +34,7 @@ from discreet.linear.schema import Schema
 Array = NDArray[np.float64]
 
 
-class Target(NamedTuple):
+class DeclaredTarget(NamedTuple):
     """What is declared of a target: its ``classes``, or None for numbers; ``column`` is that of the schema.
 
     ``counts`` are numbers of at least 0. ``class_weight`` are the public weights of the classes.

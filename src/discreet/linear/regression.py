@@ -16,7 +16,7 @@ from discreet.linear.declarations import target_range
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Huber, Loss, Poisson, Squared
-from discreet.linear.read_parts import Target
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
 from discreet.trusted.spending import BudgetAllocator
@@ -31,10 +31,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     _task = "regression"
 
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         if reset:
             self.target_bounds_ = target_range(self._declared_bounds())
-        return Target(self._target_column(), counts=self._task == "counts")
+        return DeclaredTarget(self._target_column(), counts=self._task == "counts")
 
     def _declared_bounds(self) -> Any:
         """The bounds of the target as declared: here, or by the target of the schema."""

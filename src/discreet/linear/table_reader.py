@@ -38,7 +38,7 @@ from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
 from discreet.linear.inputs import without_column
 from discreet.linear.losses import Loss
 from discreet.linear.private_reader import PrivateReader
-from discreet.linear.read_parts import Header, Target, feature_table
+from discreet.linear.read_parts import DeclaredTarget, Header, feature_table
 from discreet.linear.row_source import Source
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
@@ -174,7 +174,7 @@ class TableReader(Declarations):
         return Numeric()
 
     @abstractmethod
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         """What is declared of the target, or known of it from the first fit."""
 
     def _note_columns(self, header: Header, reset: bool) -> None:

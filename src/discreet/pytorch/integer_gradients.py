@@ -85,7 +85,7 @@ def steps_of_batch(
         squares = squares_of(found, blocks)
         if of.seen is not None:
             of.seen.add(None, torch.from_numpy(squares))
-        factors = _factors(squares, of.rule, blocks, error)
+        factors = factors_of(squares, of.rule, blocks, error)
         for part, value, factor in zip(torch.split(total, sizes), found, factors, strict=True):
             if factor > 0:
                 add_steps(part, value.reshape(-1), factor / grid)
@@ -100,7 +100,7 @@ def squares_of(gradients: list[Tensor], blocks: list[int]) -> NDArray[np.float64
     return squares
 
 
-def _factors(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
+def factors_of(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
     """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
     if not math.isfinite(squares.sum()):
         return [0.0] * len(blocks)

@@ -46,7 +46,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("batches", "chosen_weights", "correlated_noise", "distributed", "integer_gradients", "per_example"),
         *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
+    "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "party_plan"),
