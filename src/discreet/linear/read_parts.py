@@ -87,24 +87,24 @@ class Parts(NamedTuple):
     sparse: bool
 
 
-def read_parts(reader: Any, X: Any, y: Any, sample_weight: Any, people: Any) -> Parts:
+def read_parts(reader: Any, X: Any, y: Any, sample_weight: Any, given_ids: Any) -> Parts:
     """Read a table as a :class:`~discreet.linear.private_reader.PrivateReader` declares it."""
     if isinstance(y, str):
         if y not in (column_names(X) or ()):
             raise InvalidParameter("y", y, "must be a column of X, or hold a target for each row.")
         X, y = without_column(X, y), lazy_column(X, y)
     unit = reader.unit
-    if unit is None and people is not None:
+    if unit is None and given_ids is not None:
         raise InvalidParameter("unit", None, "must name what people= holds, such as unit='person_id'.")
     if unit is not None:
-        if people is None and unit.column not in (column_names(X) or ()):
+        if given_ids is None and unit.column not in (column_names(X) or ()):
             requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
             raise InvalidParameter("unit", unit.column, requirement)
-        people = X[unit.column] if people is None else people
+        given_ids = X[unit.column] if given_ids is None else given_ids
         X = without_column(X, unit.column)
     table, header = feature_table(X, reader.schema, reader.width)
     rows = int(table.shape[0]) if hasattr(table, "shape") else len(table)
-    ids = None if unit is None else one_for_each_row("people", people, rows)[:]
+    ids = None if unit is None else one_for_each_row("people", given_ids, rows)[:]
     weights = record_weights(sample_weight, rows, reader.max_weight)
     y = _target_in(X, reader.schema) if y is None else y
     target = reader.target
