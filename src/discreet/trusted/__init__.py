@@ -47,12 +47,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
-    "parties": (
-        *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
-        *("study_sections", "party_plan"),
-    ),
-    "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
-    "parties/observation": ("observer_views",),
+    "parties": ("answer_log", "answering", "noise_scale", "party_plan", "questions", "sgd1", "sgd2"),
+    "parties/secure": ("masks", "secure_group", "secure_messages", "secure_sum", "shares"),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
 }
