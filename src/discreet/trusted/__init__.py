@@ -73,7 +73,9 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
 
 READING_FILES: dict[str, tuple[str, ...]] = {
-    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+    "linear": (
+        *("cells", "encoder", "inputs", "loss_functions", "out_of_core", "parquet", "read_parts", "tables"),
+    ),
 }
 """Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
 (:mod:`discreet.linear.rows_alone`)."""
