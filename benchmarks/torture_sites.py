@@ -27,19 +27,20 @@ from discreet.adapters.joint_recipe import JointRecipe
 from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
 from discreet.linear.question_codec import Question, question_digest
 from discreet.linear.question_writer import encode
 from discreet.linear.tables import Table
+from discreet.linear.views.targets import ClassOf
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
 from discreet.parties.terms import Terms
 from discreet.trusted import permits
+from discreet.trusted.queries import Blocks, Cells
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")

@@ -26,8 +26,9 @@ from discreet.linear import (
     PrivateLogisticRegression,
 )
 from discreet.linear.gate.people import People
-from discreet.linear.gate.raw import PowerCells, RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
+from discreet.linear.views.columns import PowerCells
 from discreet.trusted.spending import Spending
 
 FEW = {"pairs": 5, "draws": 2000}

@@ -9,6 +9,8 @@ import pytest
 distributed = pytest.importorskip("distributed")
 dataframe = pytest.importorskip("dask.dataframe")
 
+from discreet.linear.gate.block_sums import ClassOf  # noqa: E402
+
 from discreet import Budget, evaluate  # noqa: E402
 from discreet.adapters import DaskEngine  # noqa: E402
 from discreet.adapters.dask_frames import FrameOnCluster  # noqa: E402
@@ -16,7 +18,6 @@ from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
 from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf  # noqa: E402
 from discreet.linear.gate.partitioned_rows import Asked, Question  # noqa: E402
 from discreet.linear.gate.private_table import TargetRows  # noqa: E402
 from discreet.linear.losses import Logistic  # noqa: E402
@@ -24,6 +25,7 @@ from discreet.linear.packed_questions import Packed  # noqa: E402
 from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
 from discreet.linear.partition_results import Answer  # noqa: E402
 from discreet.linear.user_routing import Share  # noqa: E402
+from discreet.trusted.queries import Blocks, Cells
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 

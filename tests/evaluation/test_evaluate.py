@@ -15,6 +15,7 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import answers, evaluate, question
+from discreet.evaluation.outcomes import Outcome
 from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Tally
@@ -22,7 +23,6 @@ from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.trusted.outcomes import Outcome
 from discreet.trusted.rows import PrivateRows, person_weights
 
 HUGE = {"epsilon": 12.0, "delta": 0.0, "unsafe_seed": 11}

@@ -469,7 +469,8 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.errors import BudgetExceeded
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
-    from discreet.linear.gate.raw import PowerCells, RawColumns
+    from discreet.linear.gate.private_table import RawColumns
+    from discreet.linear.views.columns import PowerCells
     from discreet.trusted.spending import Spending
 
     rule = GaussianFilter(Budget(1.0, 1e-6))

@@ -8,13 +8,12 @@ import pytest
 
 import discreet
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.record_store import MISSING
-from discreet.linear.gate.records import Records
+from discreet.linear.gate.records import MISSING, Records
 from discreet.linear.glm.marginals import means_of_present
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Squared
+from discreet.linear.views.coordinates import Marginals, Released
 
 MODELS = [PrivateLogisticRegression, PrivateAdditiveClassifier]
 SCHEMA = {

@@ -22,7 +22,6 @@ from discreet.linear import (
 )
 from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable, Question
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
@@ -33,6 +32,8 @@ from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
 from discreet.linear.tables import table_in
 from discreet.linear.user_routing import Share
+from discreet.linear.views.targets import ClassOf
+from discreet.trusted.queries import Blocks, Cells
 from support.partitions_here import Here, for_workers, model, written
 
 GRID = 2.0**-10

@@ -7,16 +7,13 @@ import pickle
 
 import numpy as np
 import pytest
+from discreet.linear.gate.block_sums import Values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import MalformedMessage
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf, TargetBin, TargetMoments, Values
-from discreet.linear.gate.clipped_gradients import ClippedGradient, HalfOctaves, Scores, Target
-from discreet.linear.gate.column_pairs import Ranks, Residual
-from discreet.linear.gate.coordinates import Marginals, Released, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.compiled_sums import ClippedGradient
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -24,6 +21,7 @@ from discreet.linear.gate.private_table import (
     TargetRows,
     UndeclaredColumns,
 )
+from discreet.linear.gate.records import Scores
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.question_codec import (
     CATALOGUE,
@@ -34,7 +32,19 @@ from discreet.linear.question_codec import (
 )
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.schema import Schema
+from discreet.linear.views.columns import Ranks, Residual
+from discreet.linear.views.coordinates import (
+    HalfOctaves,
+    Marginals,
+    Released,
+    SmoothCurves,
+    Standardised,
+    Whitened,
+)
+from discreet.linear.views.curves import Basis, Curve, Pair
+from discreet.linear.views.targets import ClassOf, Target, TargetBin, TargetMoments
 from discreet.trusted.plain_data import digest_of
+from discreet.trusted.queries import Blocks, Cells
 
 SCHEMA = Schema.from_dict(
     {

@@ -13,22 +13,11 @@ from discreet.core.noise import grid_for
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Composition, DiscreteLaplace
 from discreet.ledger import GaussianFilter
+from discreet.statistics.views import Bin, Code, Distance, Offset, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.opaque import AnyRows
-from discreet.trusted.queries import (
-    Bin,
-    Blocks,
-    Cell,
-    Code,
-    Distance,
-    Offset,
-    Ones,
-    Polynomial,
-    Products,
-    Row,
-    Value,
-)
+from discreet.trusted.queries import Blocks, Cell, Row, Value
 from discreet.trusted.rows import PartitionedRows, PrivateRows
 from discreet.trusted.session import EventPermit, Session
 

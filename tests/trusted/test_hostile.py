@@ -13,23 +13,11 @@ import pytest
 from discreet import Budget, Gaussian, Laplace
 from discreet.core.noise import grid_for
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.evaluation.outcomes import Binned, Classified, Miss, Outcome, Shared, Target
+from discreet.statistics.views import Bin, Code, Distance, Offset, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles, _Chooser, _misses, _reach, _share
-from discreet.trusted.outcomes import Binned, Classified, Miss, Outcome, Shared, Target
-from discreet.trusted.queries import (
-    Bin,
-    Blocks,
-    Cell,
-    Code,
-    Distance,
-    Offset,
-    Ones,
-    Polynomial,
-    Products,
-    Row,
-    SharedCells,
-    Value,
-)
+from discreet.trusted.queries import Blocks, Cell, Row, SharedCells, Value
 from discreet.trusted.rows import PartitionedRows, PrivateRows
 
 WIDTH, RECORDS, QUERIES = 6, 10, 110

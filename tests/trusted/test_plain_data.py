@@ -9,13 +9,13 @@ import pytest
 
 from discreet import PlanViolation
 from discreet.errors import DiscreetError
+from discreet.evaluation.outcomes import Binned, Classified, Outcome
 from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.gate import block_sums as gate
 from discreet.linear.gate import column_pairs as pairs
 from discreet.linear.gate import raw
 from discreet.linear.gate import second_moments as moments
-from discreet.linear.gate.coordinates import Marginals
-from discreet.linear.gate.data import refuse_bad_knots
+from discreet.linear.gate.checks import refuse_bad_knots
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.private_table import (
     EncodedRows,
@@ -25,21 +25,11 @@ from discreet.linear.gate.private_table import (
     UndeclaredColumns,
 )
 from discreet.linear.losses import Loss, Squared
+from discreet.linear.views.coordinates import Marginals
+from discreet.statistics.views import Bin, Code, Distance, Offset, Polynomial
 from discreet.trusted.choices import Quantiles
-from discreet.trusted.outcomes import Binned, Classified, Outcome
 from discreet.trusted.plain_data import conform, digest_of, refuse_foreign
-from discreet.trusted.queries import (
-    Bin,
-    Blocks,
-    Cell,
-    Code,
-    Distance,
-    Offset,
-    Polynomial,
-    Row,
-    SharedCells,
-    Value,
-)
+from discreet.trusted.queries import Blocks, Cell, Row, SharedCells, Value
 from discreet.trusted.rows import PrivateRows
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8]

@@ -6,15 +6,16 @@ import pickle
 
 import numpy as np
 import pytest
+from discreet.linear.gate.adding import add_cells, add_rows, add_signed, add_values
 
 from discreet import Budget, account
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Gaussian
 from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
-from discreet.linear.gate.adding import add_cells, add_rows, add_signed, add_values
-from discreet.linear.gate.raw import PowerCells, RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.public_log import PublicLog
+from discreet.linear.views.columns import PowerCells
 from discreet.trusted.spending import Spending, Stage
 
 BUDGET = Budget(1.0, 1e-6)

@@ -31,13 +31,13 @@ from discreet.certificate.certificate_views import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.gate.coordinates import Released
-from discreet.linear.gate.sparse_rows import NARROW
+from discreet.linear.gate.records import NARROW
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.steps import LEAST_SLOPE
 from discreet.linear.linear_model import LinearModel
+from discreet.linear.views.coordinates import Released
 
 Array = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.linear.encoder import Scaled
-from discreet.linear.gate.coordinates import Released
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.inference import Inference
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
+from discreet.linear.views.coordinates import Released
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,8 @@ Guarantee: what is decoded is made of the classes of :data:`CATALOGUE` and of pl
 arrays, each of the type that its class declares. Nothing is ever unpickled, imported or called by a name that was
 sent. Anything else raises :class:`~discreet.errors.MalformedMessage`.
 
->>> from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
+>>> from discreet.trusted.queries import Blocks, Cells
+>>> from discreet.linear.views.targets import ClassOf
 >>> from discreet.linear.gate.private_table import TargetRows
 >>> from discreet.linear.losses import Logistic
 >>> query = Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
@@ -38,19 +39,8 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate import (
-    basis,
-    block_sums,
-    clipped_gradients,
-    column_pairs,
-    coordinates,
-    declared_columns,
-    newton,
-    people,
-    private_table,
-    raw,
-    second_moments,
-)
+from discreet.linear.gate import column_blocks, compiled_sums, declared_columns, private_table
+from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -62,6 +52,8 @@ from discreet.linear.gate.private_table import (
 from discreet.linear.kernels.centred import Centre
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.schema import Schema
+from discreet.linear.views import columns, coordinates, curves, targets
+from discreet.trusted import queries
 from discreet.trusted.plain_data import conform, refuse_foreign
 
 Array = NDArray[np.float64]
@@ -74,8 +66,8 @@ TYPES = ("float64", "float32", "int64")
 _DEPTH, _VALUES = 24, 2**17  # of a question: how deeply it is nested, and how many values it has
 WORDS = ("number", "stage", "share", "steps", "view", "fills", "basis", "query")
 _MODULES: tuple[ModuleType, ...] = (
-    *(basis, block_sums, clipped_gradients, column_pairs, coordinates, declared_columns, newton, people),
-    *(private_table, raw, second_moments),
+    *(column_blocks, compiled_sums, declared_columns, gate_records, private_table, queries),
+    *(columns, coordinates, curves, targets),
 )
 _OTHERS = (coordinates.Marginals, Centre, Logistic, Softmax, Squared, Huber, Poisson, SmoothedHinge)
 
@@ -107,7 +99,7 @@ class Question(NamedTuple):
     steps: int
     view: View
     fills: Array | None
-    basis: basis.Basis | None
+    basis: curves.Basis | None
     query: Any
 
 
@@ -303,7 +295,7 @@ def _check(question: Question, schema: Schema | None) -> None:
         raise MalformedMessage("a share is above 0 and at most 1")
     _check_view(view, schema)
     if basis_ is not None:
-        if type(basis_) is not basis.Basis or type(view) is not EncodedRows:
+        if type(basis_) is not curves.Basis or type(view) is not EncodedRows:
             raise MalformedMessage("a basis is of encoded rows")
         conform(basis_)
         if basis_.inputs != view.columns:

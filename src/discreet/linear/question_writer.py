@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate import coordinates
 from discreet.linear.question_codec import (
     CATALOGUE,
     TYPES,
@@ -26,6 +25,7 @@ from discreet.linear.question_codec import (
     split_body,
 )
 from discreet.linear.schema import Schema
+from discreet.linear.views import coordinates
 
 _PART = 384  # bytes of an object from which on it is sent once
 

@@ -25,8 +25,8 @@ from scipy.special import ndtr, ndtri
 
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
-from discreet.linear.gate.coordinates import Released
 from discreet.linear.glm.inference import Inference
+from discreet.linear.views.coordinates import Released
 
 Array = NDArray[np.float64]
 

@@ -175,4 +175,7 @@ def _conformed(value: Any, hint: Any, name: str) -> Any:
     raise PlanViolation(f"{name} must be {declared}. Got {type(value).__name__}.")
 
 
-_CATALOGUES = ("discreet.trusted.", "discreet.linear.gate.")
+_CATALOGUES = (
+    *("discreet.trusted.", "discreet.linear.gate.", "discreet.linear.views."),
+    *("discreet.statistics.views", "discreet.evaluation.outcomes"),
+)

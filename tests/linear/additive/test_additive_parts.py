@@ -22,13 +22,13 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.block_sums import Bins
-from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.column_blocks import Bins
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.record_store import Chunk
+from discreet.linear.gate.records import Chunk
 from discreet.linear.glm.steps import PathError, StepRule
 from discreet.linear.glm.whitening import Moments
+from discreet.linear.views.coordinates import Marginals
+from discreet.linear.views.curves import Basis, Curve, Pair
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])

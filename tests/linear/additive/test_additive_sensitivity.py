@@ -18,9 +18,9 @@ from discreet.linear.additive.estimators import declarations
 from discreet.linear.additive.expanded_rows import expand, hats
 from discreet.linear.additive.fit_additive import Declared
 from discreet.linear.gate import column_pairs as pairs_file
-from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.linear.views.curves import Basis, Curve, Pair
 from discreet.trusted.spending import Spending
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))

@@ -5,14 +5,13 @@ import pytest
 
 from discreet.linear.additive.expanded_rows import expand
 from discreet.linear.gate import coordinates, curve_rows
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Marginals, SmoothCurves
-from discreet.linear.gate.curve_rows import gather_rows
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.losses import Squared
 from discreet.linear.storage import Storage
+from discreet.linear.views.coordinates import Marginals, SmoothCurves
+from discreet.linear.views.curves import Basis, Curve, Pair, gather_rows
+from discreet.linear.views.targets import Target
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 

@@ -17,9 +17,9 @@ from discreet.linear.additive.interactions import (
     can_find,
     crossing_weights,
 )
-from discreet.linear.gate.column_pairs import Crossings, Ranks
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.linear.views.columns import Crossings, Ranks
 from discreet.trusted.spending import Spending
 
 

@@ -10,7 +10,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.linear.gate.clipped_gradients import RowNorms
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
@@ -44,6 +43,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.linear.views.coordinates import RowNorms
 from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 

@@ -19,8 +19,6 @@ from discreet.linear import (
     PrivateSVC,
 )
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
@@ -37,6 +35,8 @@ from discreet.linear.glm.inference import (
 from discreet.linear.glm.problems import Problem
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
+from discreet.linear.views.coordinates import Marginals
+from discreet.linear.views.targets import Target
 from discreet.report import model_sections
 from discreet.trusted.spending import Spending
 

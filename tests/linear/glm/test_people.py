@@ -22,10 +22,10 @@ from discreet.linear.gate import clipped_gradients as gradients
 from discreet.linear.gate import record_store as store
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import MOST_ROWS, People
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.typical_people import learned_rows
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.moment_lattice import Lattice
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import Spending

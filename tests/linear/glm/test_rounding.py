@@ -10,19 +10,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from discreet.linear.gate.adding import add_rows
 
 from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.gate import second_moments as moments
-from discreet.linear.gate.adding import add_rows
-from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.whitening import whiten
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.moment_lattice import Lattice
 from discreet.linear.losses import Logistic, Squared
+from discreet.linear.views.columns import Offset
+from discreet.linear.views.coordinates import Marginals
+from discreet.trusted.queries import ROUNDING, Blocks, Rows
 from discreet.trusted.spending import Spending
 
 MILLIONS = 4_000_000

@@ -1,17 +1,17 @@
 """Wide sparse tables: the sums of dense ones, the sensitivity of a record, and nothing made dense on the way."""
 
+import discreet.linear.gate.record_store as store
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import discreet.linear.gate.record_store as store
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import whitening
 from discreet.linear.glm.frames import DiagonalFrame

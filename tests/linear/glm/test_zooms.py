@@ -7,9 +7,8 @@ import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.frames import WhiteFrame
@@ -17,6 +16,7 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import Window, count_within, measure_marginals, narrow_part, zoom_marginals
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Logistic
+from discreet.linear.views.coordinates import Marginals
 from discreet.trusted.spending import Spending
 
 USUAL = Budget(1.0, 1e-5)

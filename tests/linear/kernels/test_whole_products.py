@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.kernels import whole_products
+from discreet.linear.kernels.moment_lattice import Lattice
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 
 

@@ -12,11 +12,11 @@ from scipy.sparse import issparse
 
 from discreet.linear.additive.expanded_rows import expand, hats, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.coordinates import Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import Counts
 from discreet.linear.kernels.rowwise import times
+from discreet.linear.views.coordinates import Released
+from discreet.linear.views.curves import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.basis import Basis, Curve, Pair, between
+from discreet.linear.views.curves import Basis, Curve, Pair, between
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.bin_edges import bin_edges, coarse, finer, settle_histogram
-from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, ColumnSums
-from discreet.linear.gate.coordinates import Marginals, Released
+from discreet.linear.gate.column_blocks import Bins, ColumnSums
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
+from discreet.linear.views.coordinates import Marginals, Released
+from discreet.trusted.queries import ROUNDING, Blocks
 from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]
