@@ -9,8 +9,6 @@ import pytest
 distributed = pytest.importorskip("distributed")
 dataframe = pytest.importorskip("dask.dataframe")
 
-from discreet.linear.gate.block_sums import ClassOf  # noqa: E402
-
 from discreet import Budget, evaluate  # noqa: E402
 from discreet.adapters import DaskEngine  # noqa: E402
 from discreet.adapters.dask_frames import FrameOnCluster  # noqa: E402
@@ -25,7 +23,8 @@ from discreet.linear.packed_questions import Packed  # noqa: E402
 from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
 from discreet.linear.partition_results import Answer  # noqa: E402
 from discreet.linear.user_routing import Share  # noqa: E402
-from discreet.trusted.queries import Blocks, Cells
+from discreet.linear.views.targets import ClassOf  # noqa: E402
+from discreet.trusted.queries import Blocks, Cells  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -136,7 +135,7 @@ def described(frame):
 
 
 def task(fit, part):
-    query = Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0, everybody=True)
+    query = Blocks((Cells(ClassOf(Logistic()), (3,), (1.0,)),), bound=1.0, everybody=True)
     view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
     question = Question(0, view.data, asked.data, {**view.parts, **asked.parts}, 2.0**-10)
     return Task(fit, Share(0, part), Reading(model(), "label"), question)

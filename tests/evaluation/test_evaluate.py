@@ -118,7 +118,7 @@ def test_models_that_answer_with_classes_or_scores_only():
 def cells_of(task, y, answers):
     """The cells and shares of all records, for each block."""
     rows = np.column_stack([y, answers])
-    return [Outcome(view)(rows) for view in task.views]
+    return [Outcome(view)(rows, None) for view in task.views]
 
 
 def counted(cells, shares, size):

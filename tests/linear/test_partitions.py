@@ -179,7 +179,7 @@ def forget():
 
 def some_question(release=0, width=2):
     """How many records there are of each class, as a fit asks it first."""
-    query = Blocks((Cells(ClassOf(Logistic()), width + 1),), bound=1.0, everybody=True)
+    query = Blocks((Cells(ClassOf(Logistic()), (width + 1,), (1.0,)),), bound=1.0, everybody=True)
     view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
     return Question(release, view.data, asked.data, {**view.parts, **asked.parts}, GRID)
 
@@ -228,7 +228,7 @@ def test_partitioned_rows_show_nothing():
     with pytest.raises(PlanViolation, match="Only encoded records"):
         rows.in_curves(None)
     with pytest.raises(PlanViolation, match="nothing is released"):
-        rows._total(Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0), GRID)  # nobody answered
+        rows._total(Blocks((Cells(ClassOf(Logistic()), (3,), (1.0,)),), bound=1.0), GRID)  # nobody answered
 
 
 # ---- files ----

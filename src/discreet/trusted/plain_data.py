@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
+from discreet.trusted import VIEW_FILES
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -176,6 +177,10 @@ def _conformed(value: Any, hint: Any, name: str) -> Any:
 
 
 _CATALOGUES = (
-    *("discreet.trusted.", "discreet.linear.gate.", "discreet.linear.views."),
-    *("discreet.statistics.views", "discreet.evaluation.outcomes"),
+    *("discreet.trusted.", "discreet.linear.gate."),
+    *(
+        f"discreet.{package}.{name}".replace("/", ".")
+        for package in VIEW_FILES
+        for name in VIEW_FILES[package]
+    ),
 )

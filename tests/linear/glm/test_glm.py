@@ -560,7 +560,7 @@ def test_memory_maps_sparse_rows_and_small_memory_change_nothing(tmp_path, monke
     mapped[:] = x
     same(fit_glm(Logistic(), mapped, y, columns, spending()), expected)
     same(fit_glm(Logistic(), csr_array(x), y, columns, spending()), expected)
-    monkeypatch.setattr("discreet.linear.gate.record_store._CHUNK", 4 * 100)  # 15 chunks in a scratch file
+    monkeypatch.setattr("discreet.linear.gate.records._CHUNK", 4 * 100)  # 15 chunks in a scratch file
     same(fit_glm(Logistic(), x, y, columns, spending(), storage=Storage(0)), expected)
 
 

@@ -18,8 +18,8 @@ from discreet.linear import (
     PrivateSVC,
     Unit,
 )
-from discreet.linear.gate import clipped_gradients as gradients
-from discreet.linear.gate import record_store as store
+from discreet.linear.gate import compiled_sums as gradients
+from discreet.linear.gate import records as store
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import MOST_ROWS, People
 from discreet.linear.glm.glm import fit_glm

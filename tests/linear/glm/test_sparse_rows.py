@@ -1,10 +1,10 @@
 """Wide sparse tables: the sums of dense ones, the sensitivity of a record, and nothing made dense on the way."""
 
-import discreet.linear.gate.record_store as store
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import discreet.linear.gate.records as store
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
@@ -183,7 +183,7 @@ def test_wide_tables_are_never_made_dense(monkeypatch):
 
 def test_a_scratch_file_changes_no_bit(monkeypatch):
     x, y = labelled(900, 200)
-    monkeypatch.setattr("discreet.linear.gate.sparse_rows._ENTRIES", 5000)
+    monkeypatch.setattr("discreet.linear.kernels.csr_rows._ENTRIES", 5000)
     found = [
         fit_glm(Logistic(), csr_array(x), y, Columns(200), Kept(), storage=Storage(memory))
         for memory in (0, 2**30)

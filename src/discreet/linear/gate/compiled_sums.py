@@ -118,7 +118,7 @@ class ScoreLine(RecordQuery):
         return self.clip_norm
 
     def total(self, store: RecordStore, grid: float) -> Integers:
-        """Return the sum in grid steps. Records without weights are counted in cells of scores, once for all steps."""
+        """Return the sum in grid steps. Records without weights are counted in cells once, for all steps."""
         working = store.working(self.scores.coordinates, self.scores.target)
         refuse_other_shapes(line=(self.line, (2,)))
         key = self.scores.digest + float(self.unit).hex().encode()
