@@ -137,6 +137,7 @@ class Cells(Block):
         for size, limit in zip(self.sizes, self.limits, strict=True):
             whole("size", size, at_least=1)
             real("limit", limit, above=0)
+        checked_bound("unit", self.unit)
 
     @property
     def size(self) -> int:
@@ -164,7 +165,7 @@ class Cells(Block):
                     if amounts:
                         wanted = amounts[0][:, place, entry]
                         wanted = wanted if piece.weights is None else wanted * piece.weights
-                        steps = np.clip(np.nan_to_num(wanted) * per_unit, -left, left).astype(np.int64)
+                        steps = np.clip(np.nan_to_num(wanted * per_unit), -left, left).astype(np.int64)
                     left = left - np.abs(steps)
                     _add_to_cells(own, cells[:, place, entry], steps)
 

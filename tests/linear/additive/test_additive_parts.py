@@ -24,11 +24,11 @@ from discreet.linear.additive.smoothing import (
 )
 from discreet.linear.gate.column_blocks import Bins
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.records import Chunk
 from discreet.linear.glm.steps import PathError, StepRule
 from discreet.linear.glm.whitening import Moments
 from discreet.linear.views.coordinates import Marginals
 from discreet.linear.views.curves import Basis, Curve, Pair
+from discreet.trusted.queries import Part
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])
@@ -64,7 +64,7 @@ def test_bins_are_those_of_a_search(weighted):
 
     def counted(block):
         counts = np.zeros(sum(map(len, wanted)) + 2, np.int64)
-        block.add(counts[: block.size], Chunk(rows, np.zeros(len(rows)), weights), grid)
+        block.add(counts[: block.size], Part(rows, np.zeros(len(rows)), weights), grid, "l2")
         return counts
 
     found = counted(Bins(edges))

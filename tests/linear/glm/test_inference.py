@@ -239,7 +239,7 @@ def test_the_start_of_the_lines_is_the_same_model():
     own, coefficients = coordinates_of(lines, white, columns), rng.normal(size=5)
     start = start_of(lines, own, coefficients, 0.7, np.full(5, 0.3))
     x = np.array([[0.2, 1, 0, 0, 1], [0.9, 0, 1, 0, 0], [0.4, 0, 0, 1, 1]], np.float32)
-    scores = own.map.apply((x @ lines.matrix).astype(np.float32)) @ start
+    scores = own.map((x @ lines.matrix).astype(np.float32), None) @ start
     np.testing.assert_allclose(scores, x @ coefficients + 0.7, atol=1e-5)
 
 

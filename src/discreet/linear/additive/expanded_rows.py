@@ -1,6 +1,6 @@
 """Rows of a basis written out: hats of curves, levels of categories, products of pairs.
 
-Fits never write rows out (``linear/gate/curve_rows.py``); models that predict do.
+Fits never write rows out (``linear/views/curves.py``); models that predict do.
 """
 
 from __future__ import annotations

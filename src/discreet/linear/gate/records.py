@@ -201,9 +201,9 @@ class RecordStore:
 
     def fill_missing(self, values: Array) -> None:
         """From now on let every number that is :data:`MISSING` be the value of its column, moved into [0, 1]."""
-        refuse_other_shapes(values=(values, (self.columns.numerics,)))
         if self.columns != self.row_columns:
             raise PlanViolation("Missing numbers are filled before records become rows of curves.")
+        refuse_other_shapes(values=(values, (self.columns.numerics,)))
         if self.sparse or not np.isfinite(values).all():
             raise PlanViolation("Missing numbers of dense records are filled with finite values.")
         self._fill = np.clip(values, 0, 1).astype(np.float32)
