@@ -32,7 +32,7 @@ from torch import nn
 
 from discreet import Recipe
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks.chances import FIRST_STEPS
+from discreet.pytorch.checks.single_examples import FIRST_STEPS
 from timing import Targets, table
 
 CLIP, NOISE, RATE = 1.0, 1.0, 1e-3
@@ -202,7 +202,7 @@ def ours(name, physical=None):
     recipe = Recipe(records=100 * expected, batch_size=expected, steps=1000, clip_norm=CLIP)
     plan = recipe.with_noise(NOISE, delta=1e-6)
     run = PrivateRun(plan, model, optimizer, losses, physical_batch_size=physical)
-    run._spot_check._steps = FIRST_STEPS
+    run._spot_check.steps = run._singles.steps = FIRST_STEPS
 
     def ready(batch):
         """The batch of all contenders, as if this run had drawn it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from discreet import Budget, Gaussian
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.ledger.book import Book
-from discreet.ledger.journal import sealed_head
+from discreet.ledger.journal import next_row
 
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
@@ -127,9 +127,7 @@ def write_long_ledger(path, steps, lease, commits):
     for first in range(1, steps + 1, lease):
         entries = [["reserve", "run", 1, first, lease, 0, first - 1], ["commit", "run", 1, first + lease - 1]]
         for entry in entries if commits else entries[:1]:
-            row = book.next_row(entry)
-            head = sealed_head(book, row, KEY)
-            book.follow([row.text])
+            row, head = next_row(book, entry, KEY)
             database.execute("INSERT INTO ledger_entries VALUES (?, ?, ?)", row)
     database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", head)
     database.commit()

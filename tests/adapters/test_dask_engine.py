@@ -29,7 +29,7 @@ from discreet.linear import (  # noqa: E402
     Partitions,
     PrivateLogisticRegression,
     Schema,
-    tables,
+    cells,
 )
 from discreet.linear.partition_results import PartitionResults, PartitionSums  # noqa: E402
 
@@ -308,8 +308,8 @@ def test_no_word_of_a_record_reaches_messages_logs_or_the_scheduler(tmp_path, mo
     ):  # others may have silenced them
         monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)
         logging.getLogger(name).manager._clear_cache()
-    honest = tables._Known.read
-    monkeypatch.setattr(tables._Known, "read", quotes)
+    honest = cells._Known.read
+    monkeypatch.setattr(cells._Known, "read", quotes)
     if broken:
         monkeypatch.setattr(dask_engine, "answer", leaky)
     frame = pd.DataFrame({"a": [1.0, 2.0], "job": ["clerk", "secret-cell"], "label": [0, 1]})

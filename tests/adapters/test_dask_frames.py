@@ -22,8 +22,8 @@ from discreet.linear.losses import Logistic  # noqa: E402
 from discreet.linear.packed_questions import Packed  # noqa: E402
 from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
 from discreet.linear.partition_results import Answer  # noqa: E402
+from discreet.linear.row_views.targets import ClassOf  # noqa: E402
 from discreet.linear.user_routing import Share  # noqa: E402
-from discreet.linear.views.targets import ClassOf  # noqa: E402
 from discreet.trusted.queries import Blocks, Cells  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings

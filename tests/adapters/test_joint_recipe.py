@@ -12,9 +12,10 @@ from discreet.adapters.joint_recipe import JointRecipe, kinds_for, pack_files, u
 from discreet.adapters.joint_study import joint_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
+from discreet.linear.checked_questions import CATALOGUE
 from discreet.linear.fitted_model import MODEL, FittedModel
 from discreet.linear.party_table import KINDS, kinds_of
-from discreet.linear.question_codec import CATALOGUE, decode
+from discreet.linear.question_codec import decode
 from discreet.linear.question_writer import encode
 from discreet.parties.joint import JointCertificate, model_digest
 from discreet.parties.messages import DirectTransport, Message, Refusal
@@ -288,7 +289,7 @@ def test_messages_are_small():
     told["model"] = told["model"] | {"columns": columns | {"t": {"flag": "yes"}}, "pairs": []}
     wide = Study.from_dict(told)
     x = rng.normal(size=(9000, 30))
-    from discreet.linear.tables import Table
+    from discreet.linear.row_source import Table
 
     cells = {f"x{place}": x[:, place] for place in range(30)}
     cells["t"] = np.where(x[:, 0] > x[:, 1] ** 2 - 1, "yes", "no").astype(object)

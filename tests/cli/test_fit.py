@@ -334,7 +334,7 @@ def test_chunks_lines_and_kept_columns(place, tmp_path, monkeypatch):
     whole = run("predict", place / "model", table, "--keep", "id,job").stdout
     assert whole.splitlines()[1].startswith("0,")
     assert len(whole.splitlines()) == 1 + 199 + 2
-    monkeypatch.setattr("discreet.linear.tables.CHUNK", 300)
+    monkeypatch.setattr("discreet.linear.csv_records.CHUNK", 300)
     assert (
         run("predict", place / "model", table, "--keep", "id,job", "--out", out).stdout
         == f"written to {out}\n"

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import discreet
 from discreet import Budget, Certificate, Gaussian, Ledger
+from discreet.accounting.attack_risks import Membership
 from discreet.certificate import Arithmetic, new_signing_key, public_key_of
 from discreet.certificate.certificate_views import CHOSEN
 from discreet.certificate.verification import file_digest
@@ -100,6 +101,17 @@ def of(certificate, name):
     return json.loads(certificate.to_json())[name]
 
 
+def with_epsilon(rule, epsilon):
+    """A rule whose budget has another epsilon."""
+    return rule | {"budget": rule["budget"] | {"epsilon": epsilon}}
+
+
+def with_fewer_charges(ledger):
+    """The statement of a ledger in which the last run has taken nothing."""
+    *runs, last = ledger["runs"]
+    return ledger | {"runs": [*runs, last | {"taken": [0] * len(last["taken"])}]}
+
+
 EDITS = {
     "a seed is called the operating system": ("seeded", lambda c: {"randomness": "operating system"}),
     "floats are called hardened": (
@@ -145,6 +157,17 @@ EDITS = {
         "float",
         lambda c: {"ledger": of(c, "ledger") | {"anchor": {"sequence": 9, "hash": "0" * 64}}},
     ),
+    "people in all runs": ("float", lambda c: {"together": of(c, "together") | {"unit": "person"}}),
+    "another budget of the procedure": (
+        "float",
+        lambda c: {"procedure": of(c, "procedure") | {"rule": with_epsilon(of(c, "procedure")["rule"], 0.1)}},
+    ),
+    "the run of somebody else is left out": (
+        "float",
+        lambda c: {"ledger": of(c, "ledger") | {"runs": of(c, "ledger")["runs"][1:]}},
+    ),
+    "fewer charges": ("float", lambda c: {"ledger": with_fewer_charges(of(c, "ledger"))}),
+    "the source of randomness is not named": ("float", lambda c: {"randomness": None}),
     "files of somebody else": ("hardened", lambda c: {"files": {"weights.bin": "0" * 64}}),
     "other weights": ("bound", lambda c: {"files": {"weights.bin": "0" * 64}}),
     "one more file": ("bound", lambda c: {"files": of(c, "files") | {"more.bin": "0" * 64}}),
@@ -163,6 +186,7 @@ def test_an_edited_certificate_never_passes_as_fact(world, tmp_path, edit):
         status, said = verdict(path, *options)
         assert status in (1, 3)
         assert status == 1 or said["claimed"]
+        assert options[0] == "--ledger" or "in the ledger: " not in " ".join(said.get("findings", ()))
     assert verdict(path, "--signed-by", public_key_of(world.key))[0] == 1
 
 
@@ -192,17 +216,76 @@ def test_a_ledger_that_knows_the_certificate_without_its_files_vouches_for_the_r
     assert found.headline == "consistent; 1 line is only claimed, and nobody vouches for it"
 
 
-def test_a_ledger_without_such_entries_vouches_for_what_was_spent_only(world, tmp_path):
+def test_a_ledger_without_such_entries_vouches_for_what_was_spent_only(world, monkeypatch):
     """As those of 0.1.0: their certificates are still read, and are called what they are."""
     with Ledger.open(world.ledger) as book:
         entries = [entry for entry in book.entries() if not entry.startswith('["issued"')]
     plan = world.certificates["float"].plan
     statement = Statement.of_entries(entries)
     certificate = replace(world.certificates["float"], ledger=statement)
-    found = certificate.verify(entries)
+    with Ledger.in_memory(GaussianFilter(BUDGET)) as old:
+        monkeypatch.setattr(old, "entries", lambda: entries)
+        found = certificate.verify(old)
     assert found.outcome == "consistent"
     assert len(found.claimed) == 5
     assert f"in the ledger: procedure {plan.digest()[:12]}" in str(found)
+    copied = certificate.verify(entries)
+    assert len(copied.claimed) == 7
+    assert "in the ledger" not in str(copied)
+
+
+class Invented(NamedTuple):
+    """A certificate and a page of a fit that never happened, under a ledger that somebody made up."""
+
+    certificate: Path
+    page: Path
+    entries: Path
+    ledger: Path
+
+
+@pytest.fixture(scope="module")
+def invented(tmp_path_factory, world):
+    folder = tmp_path_factory.mktemp("invented")
+    plan = Plan.adaptive("fit", GaussianFilter(Budget(0.5, 1e-6)), {"run": "invented"})
+    with Ledger.create(folder / "made-up.ledger", GaussianFilter(BUDGET)) as ledger:
+        Till.open(ledger, plan).pay(Gaussian(40.0), name="invented", distance=1e-12)
+        certificate = Certificate.of(ledger, plan, arithmetic=Arithmetic("hardened", 1e-12))
+        certificate = certificate.for_files(world.folder / "weights.bin", ledger=ledger)
+        report = Report(certificate, "Approved", evaluation=INVENTED)
+        ledger.issue("report", report.digest())
+        (folder / "entries").write_text("\n".join(ledger.entries()))
+    certificate.save(folder / "certificate.json")
+    report.save(folder / "report.html")
+    return Invented(
+        folder / "certificate.json", folder / "report.html", folder / "entries", folder / "made-up.ledger"
+    )
+
+
+@pytest.mark.parametrize("what", ["certificate", "page"])
+def test_made_up_entries_vouch_for_nothing(world, invented, what):
+    """The twin: as a ledger, which only its owner opens, the same entries vouch for everything."""
+    path = getattr(invented, what)
+    status, said = verdict(path, "--entries", invented.entries)
+    assert status == 3
+    assert not any("in the ledger" in line.partition(":")[0] for line in said["findings"])
+    alone = verdict(path)[1]["claimed"]
+    assert set(alone) < set(said["claimed"])
+    assert verdict(path, "--ledger", invented.ledger)[0] == 0
+    assert verdict(path, "--ledger", world.ledger)[0] == 1
+
+
+def test_a_signature_covers_the_entries_up_to_its_anchor_and_none_after_it(world, tmp_path):
+    certificate = world.certificates["float"].signed(world.key)
+    certificate.save(tmp_path / "certificate.json")
+    with Ledger.open(world.ledger) as book:
+        entries, count = book.entries(), certificate.ledger.anchor.sequence + 1
+    options = ("--signed-by", public_key_of(world.key), "--entries", tmp_path / "entries")
+    (tmp_path / "entries").write_text("\n".join(entries[:count]))
+    assert verdict(tmp_path / "certificate.json", *options)[0] == 0
+    (tmp_path / "entries").write_text("\n".join(entries))
+    status, said = verdict(tmp_path / "certificate.json", *options)
+    claim = "the ledger went on by 3 entries and 0 releases of this procedure"
+    assert (status, said["claimed"]) == (3, [claim])
 
 
 # ---- a model's folder ----
@@ -294,7 +377,17 @@ PAGES = {
     "no audit": {"audit": None},
     "other observers": {"observers": {"observers": [OBSERVERS["observers"][0] | {"epsilon": 0.01}]}},
     "no observers": {"observers": None},
+    "an invented risk": {"risks": (Membership(0.5, what="a coin"),)},
+    "another certificate of the ledger": {"certificate": "float"},
 }
+
+
+def edited_page(world, honest, edit):
+    """The report with one edit; certificates are named by their key in the world."""
+    changed = dict(PAGES[edit])
+    if "certificate" in changed:
+        changed["certificate"] = world.certificates[changed["certificate"]].signed(world.key)
+    return replace(honest, **changed)
 
 
 def statuses(path, world):
@@ -309,7 +402,7 @@ def statuses(path, world):
 @pytest.mark.parametrize("edit", PAGES)
 def test_an_edited_report_never_passes_as_fact(world, honest, tmp_path, edit):
     """Around an honest certificate, which the key has signed and the ledger knows; and with a signature pasted."""
-    edited = replace(honest, **PAGES[edit])
+    edited = edited_page(world, honest, edit)
     edited.save(tmp_path / "report.html")
     assert statuses(tmp_path / "report.html", world) == [3, 3, 3]
     pasted = replace(edited, signatures=honest.signed(world.key).signatures)
@@ -465,5 +558,7 @@ def test_every_edit_of_the_bank_changes_something(world, honest):
     for name, change in EDITS.values():
         certificate = world.certificates[name]
         assert json.loads(resealed(certificate, **change(certificate)))["digest"] != certificate.digest()
-    for change in PAGES.values():
-        assert replace(honest, **change).digest() != honest.digest()
+    for edit in PAGES:
+        assert edited_page(world, honest, edit).digest() != honest.digest()
+    assert len(EDITS) >= 32
+    assert len(PAGES) >= 20

@@ -22,7 +22,8 @@ from discreet.events import ApproximateDP
 from discreet.ledger import FixedPlan, GaussianFilter, Till, TruncatedRenyiFilter, filter_search, ledger_texts
 from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.store import SQLiteStore, mount_table
+from discreet.ledger.local_disk import mount_table
+from discreet.ledger.store import SQLiteStore
 
 KEY = bytes(range(32))
 EVENT = Gaussian(40.0) * 10
@@ -53,7 +54,7 @@ def test_a_ledger_that_appears_meanwhile_is_not_replaced(tmp_path, monkeypatch):
     place = tmp_path / "study.ledger"
     Ledger.create(place, PLAN, key=KEY).close()
     before = place.read_bytes()
-    monkeypatch.setattr(SQLiteStore, "check_free", lambda place: None)
+    monkeypatch.setattr(SQLiteStore, "occupant", lambda place: "")
     with pytest.raises(InvalidParameter, match="created by another process"):
         Ledger.create(place, PLAN, key=KEY)
     assert place.read_bytes() == before

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from discreet.ledger.book import Book
-from discreet.ledger.journal import sealed_head
+from discreet.ledger.journal import next_row
 from support import ledger_faults
 from support.ledger_faults import KEY, alter_log, alterations, rollbacks
 from support.postgres_server import postgres_server
@@ -120,9 +120,7 @@ def forge(path, key, change):
     database.execute("DELETE FROM ledger_entries")
     book = Book()
     for entry in change([json.loads(text) for text in texts]):
-        row = book.next_row(entry)
-        head = sealed_head(book, row, key)
-        book.follow([row.text])
+        row, head = next_row(book, entry, key)
         database.execute("INSERT INTO ledger_entries VALUES (?, ?, ?)", row)
     database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", head)
     database.commit()

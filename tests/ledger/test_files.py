@@ -24,7 +24,8 @@ from discreet import (
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
 from discreet.ledger.journal import Journal
-from discreet.ledger.store import SQLiteStore, remote_filesystem
+from discreet.ledger.local_disk import remote_filesystem
+from discreet.ledger.store import SQLiteStore
 
 KEY = bytes(range(32))
 HASH = "a" * 64
@@ -220,7 +221,7 @@ def test_a_ledger_on_a_network_file_system_is_refused(tmp_path, monkeypatch):
     mounts = (
         f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / {os.path.realpath(tmp_path)} rw - nfs4 host:/x rw\n"
     )
-    monkeypatch.setattr("discreet.ledger.store.mount_table", lambda: mounts)
+    monkeypatch.setattr("discreet.ledger.local_disk.mount_table", lambda: mounts)
     for action, name in ((again, "a.ledger"), (begin, "b.ledger")):
         with pytest.raises(LedgerUnavailable, match=r"network file system \(nfs4\).*disk, or use PostgreSQL"):
             action(tmp_path / name)

@@ -169,9 +169,7 @@ def test_rules_survive_json(rule):
 
 @pytest.mark.parametrize("data", [None, 3, {}, {"rule": "some order fits"}, {"rule": "renyi-filter"}])
 def test_what_is_not_a_rule_is_refused(data):
-    with pytest.raises(
-        InvalidParameter, match=r"rule=.*known kinds are fixed-plan, gaussian-filter, gauss.* trunc"
-    ):
+    with pytest.raises(InvalidParameter, match=r"rule=.*known kinds are fixed-plan, gaussian-filter, trunc"):
         SpendingRule.from_dict(data)
 
 

@@ -174,7 +174,7 @@ def test_every_event_of_the_accountant_has_a_price():
         assert 0 < account(event * rule.room({}, event)).epsilon(1e-6, tolerance=0.02) <= 2.0
     event = FixedSizeSampled(10, 1000, Gaussian(2.0))
     assert 1.0 < account(event * swap.room({}, event), "replace-one").epsilon(1e-6) <= 2.0
-    with pytest.raises(UnsupportedEvent, match="no filter can price FixedSizeSampled"):
+    with pytest.raises(UnsupportedEvent, match="fixed-size batches"):
         rule.room({}, event)
 
 

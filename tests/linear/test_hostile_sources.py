@@ -19,9 +19,9 @@ from discreet import Budget, InvalidParameter, PlanViolation, evaluate
 from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.out_of_core import store_rows
 from discreet.linear.parquet import ArrowSource, guarded
 from discreet.linear.private_reader import PrivateReader, Target
+from discreet.linear.row_source import store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
 from discreet.linear.tables import read_table
@@ -471,7 +471,7 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.ledger import GaussianFilter, Ledger, Till
     from discreet.linear.gate.column_blocks import ColumnCells
     from discreet.linear.gate.private_table import RawColumns
-    from discreet.linear.views.columns import PowerCells
+    from discreet.linear.row_views.columns import PowerCells
     from discreet.trusted.queries import Blocks
     from discreet.trusted.spending import Spending
 

@@ -13,7 +13,7 @@ from discreet.linear.gate.records import MISSING, Records
 from discreet.linear.glm.marginals import means_of_present
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Squared
-from discreet.linear.views.coordinates import Marginals, Released
+from discreet.linear.row_views.coordinates import Marginals, Released
 
 MODELS = [PrivateLogisticRegression, PrivateAdditiveClassifier]
 SCHEMA = {

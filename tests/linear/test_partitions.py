@@ -30,9 +30,9 @@ from discreet.linear.partition_answers import Reading, Task, answer
 from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
+from discreet.linear.row_views.targets import ClassOf
 from discreet.linear.tables import table_in
 from discreet.linear.user_routing import Share
-from discreet.linear.views.targets import ClassOf
 from discreet.trusted.queries import Blocks, Cells
 from support.partitions_here import Here, for_workers, model, written
 

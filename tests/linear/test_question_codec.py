@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import MalformedMessage
+from discreet.linear.checked_questions import CATALOGUE, Question, checked_question
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.gate.compiled_sums import ClippedGradient
 from discreet.linear.gate.private_table import (
@@ -22,17 +23,11 @@ from discreet.linear.gate.private_table import (
 )
 from discreet.linear.gate.records import Scores
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
-from discreet.linear.question_codec import (
-    CATALOGUE,
-    MissingPart,
-    Question,
-    decode,
-    question_digest,
-)
+from discreet.linear.question_codec import MissingPart, question_digest, row_keys
+from discreet.linear.question_codec import decode as decode_bytes
 from discreet.linear.question_writer import encode, parts_of
-from discreet.linear.schema import Schema
-from discreet.linear.views.columns import Ranks, Residual
-from discreet.linear.views.coordinates import (
+from discreet.linear.row_views.columns import Ranks, Residual
+from discreet.linear.row_views.coordinates import (
     HalfOctaves,
     Marginals,
     Released,
@@ -40,8 +35,9 @@ from discreet.linear.views.coordinates import (
     Standardised,
     Whitened,
 )
-from discreet.linear.views.curves import Basis, Curve, Pair
-from discreet.linear.views.targets import ClassOf, Target, TargetBin, TargetMoments
+from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.targets import ClassOf, Target, TargetBin, TargetMoments
+from discreet.linear.schema import Schema
 from discreet.trusted.plain_data import digest_of
 from discreet.trusted.queries import Blocks, Cells
 
@@ -70,6 +66,11 @@ BASIS = Basis(
 )
 COUNT = Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0)
 ENCODED = EncodedRows(Logistic(), LEARNT, np.array([0, 2, 3]), (0.0, 1.0), 2, True)
+
+
+def decode(body, parts, schema):
+    """A question as a party accepts it."""
+    return checked_question(decode_bytes(body, parts, schema), schema)
 
 
 def asked(query=COUNT, view=None, fills=None, basis=None, **changes):
@@ -123,7 +124,8 @@ def test_a_view_comes_through_unchanged(view):
 def test_an_encoding_is_rebuilt_from_the_own_schema():
     found = decode(encode(asked(view=ENCODED), ()), {}, SCHEMA).view.encoding
     assert found.schema == LEARNT.schema
-    assert found.guessed.tolist() == [1]
+    assert found.upper.tolist() == [100.0, 8.0]
+    assert found is not LEARNT
     assert found.missing.tolist() == [0.25, 0.75]
     with pytest.raises(MalformedMessage):
         decode(encode(asked(view=ENCODED), ()), {}, None)
@@ -187,7 +189,7 @@ def test_the_catalogue_holds_neither_rows_nor_code():
     assert all(
         issubclass(kind, Loss | tuple)
         or kind.__module__.startswith(
-            ("discreet.linear.gate.", "discreet.linear.views.", "discreet.trusted.queries")
+            ("discreet.linear.gate.", "discreet.linear.row_views.", "discreet.trusted.queries")
         )
         for kind in CATALOGUE.values()
     )
@@ -425,3 +427,74 @@ def test_a_residual_is_part_of_the_catalogue():
     residual = Residual(BASIS, np.zeros(7), np.zeros(()), Logistic(), Target(), 1.0)
     assert CATALOGUE["Ranks"] is type(ranks)
     assert CATALOGUE["Residual"] is type(residual)
+
+
+# A decoder that returns anything.
+
+
+class OwnEncoding(SchemaEncoding):
+    """An encoding of which rows could depend on one another."""
+
+
+class OwnQuestion(Question):
+    """A question whose fields could change between two looks."""
+
+
+def other_schema():
+    return Schema.from_dict(
+        {"columns": {"age": {"bounds": [0, 9]}, "sick": {"flag": "yes"}}, "target": "sick"}
+    )
+
+
+def with_field(value, name, content):
+    object.__setattr__(value, name, content)
+    return value
+
+
+HOSTILE = {
+    "no question": lambda: tuple(asked()),
+    "a class of its own": lambda: OwnQuestion(*asked()),
+    "a loss of a user": lambda: asked(view=TargetRows(OwnLoss())),
+    "a loss of a user in the query": lambda: asked(Blocks((Cells(ClassOf(OwnLoss()), 2),), 1.0)),
+    "an encoding of a user": lambda: asked(view=EncodedRows(Logistic(), OwnEncoding(LEARNT.schema))),
+    "a list": lambda: asked(with_field(Blocks((Cells(ClassOf(Logistic()), 2),), 1.0), "blocks", [])),
+    "objects": lambda: asked(
+        view=EncodedRows(Logistic(), LEARNT), fills=np.array([object(), object()], object)
+    ),
+    "an array of a subclass": lambda: asked(
+        view=EncodedRows(Logistic(), LEARNT), fills=np.ma.masked_array([0.0, 1.0])
+    ),
+    "another schema": lambda: asked(view=UndeclaredColumns(1, other_schema(), None)),
+    "a function": lambda: asked(with_field(Cells(ClassOf(Logistic()), 2), "size", lambda: 2)),
+    "a number of numpy": lambda: asked(number=np.int64(3)),
+    "a string that is more": lambda: asked(stage=type("Own", (str,), {})("counts")),
+}
+
+
+@pytest.mark.parametrize("twin", HOSTILE.values(), ids=HOSTILE)
+def test_whatever_a_decoder_returns_is_checked(twin):
+    with pytest.raises(MalformedMessage):
+        checked_question(twin(), SCHEMA)
+
+
+def test_the_encoding_of_a_decoder_is_made_again():
+    theirs = SchemaEncoding(SCHEMA.with_bounds({"pay": (0.0, 8.0)}))
+    theirs.lower, theirs.columns = np.array([7.0, 7.0]), None
+    view = checked_question(
+        asked(view=with_field(EncodedRows(Logistic(), LEARNT), "encoding", theirs)), SCHEMA
+    ).view
+    assert view.encoding.lower.tolist() == [0.0, 0.0]
+    assert view.encoding.columns == COLUMNS
+    lying = SchemaEncoding(SCHEMA.with_bounds({"pay": (0.0, 8.0)}))
+    lying.missing = np.array([0.0, np.nan])
+    with pytest.raises(MalformedMessage):
+        checked_question(asked(view=EncodedRows(Logistic(), lying)), SCHEMA)
+
+
+def test_rows_are_named_by_view_fills_and_basis():
+    full = EncodedRows(Logistic(), LEARNT)
+    keys = row_keys(encode(asked(view=full), ()))
+    assert row_keys(encode(asked(QUERIES["a gradient"], view=full), ())) == keys
+    other = row_keys(encode(asked(view=full, fills=np.array([0.0, 1.0])), ()))
+    assert other[0] == keys[0]
+    assert other[1] != keys[1]

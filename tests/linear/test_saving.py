@@ -23,7 +23,7 @@ from discreet.linear import (
     read_table,
 )
 from discreet.linear.model_folder import spending
-from discreet.linear.tables import Table
+from discreet.linear.row_source import Table
 
 GOLDEN = Path(__file__).parent / "golden" / "models"
 MODELS = ("ill", "cost", "visits", "ward", "ill-0.1.0")

@@ -23,10 +23,10 @@ from discreet.linear import (
     out_of_core,
 )
 from discreet.linear.encoder import declared_labels
-from discreet.linear.out_of_core import store_rows
+from discreet.linear.row_source import Table, store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Table, table_in
+from discreet.linear.tables import table_in
 
 ROWS = 2000
 

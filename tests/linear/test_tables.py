@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InvalidParameter
-from discreet.linear import tables
+from discreet.linear import csv_records, tables
+from discreet.linear.cells import numbers_in
 from discreet.linear.column_kinds import Category, Flag, Numeric
-from discreet.linear.tables import numbers_in, table_in
+from discreet.linear.tables import table_in
 
 COLUMNS = {"x": Numeric(0, 1), "job": Category(("clerk", 1, 2.5)), "ok": Flag(True), "y": Numeric(0, 1)}
 
@@ -107,8 +108,8 @@ def test_one_record_is_one_row_as_every_writer_quotes_it(tmp_path_factory, recor
     writer.writerows([COLUMNS, *records])
     path = tmp_path_factory.getbasetemp() / "quoted.csv"
     path.write_text(written.getvalue(), newline="")
-    for size in (7, tables.CHUNK):  # a record may begin in one chunk and end in another
-        with mock.patch.object(tables, "CHUNK", size):
+    for size in (7, csv_records.CHUNK):  # a record may begin in one chunk and end in another
+        with mock.patch.object(csv_records, "CHUNK", size):
             chunks = list(table_in(path).chunks({}, list(COLUMNS)))
         kept = [zip(*(part.kept[name] for name in COLUMNS), strict=True) for part in chunks]
         assert [list(row) for part in kept for row in part] == records
@@ -142,7 +143,7 @@ def test_numpys_parser_and_ours_agree(tmp_path, monkeypatch):
 def test_chunks_do_not_matter(tmp_path, monkeypatch):
     lines = [f"{k},clerk,true,{k % 7}" for k in range(1000)]
     whole = rows_of(tmp_path, *lines)
-    monkeypatch.setattr(tables, "CHUNK", 50)
+    monkeypatch.setattr(csv_records, "CHUNK", 50)
     assert rows_of(tmp_path, *lines) == whole
     table = table_in(tmp_path / "t.csv").whole(COLUMNS)
     assert (len(table), table.column_names) == (1000, tuple(COLUMNS))

@@ -1,6 +1,7 @@
 """A party in a study by the recipe: what it answers, what that costs, and what it refuses."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,15 +11,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
-from discreet.errors import BudgetExceeded, InvalidParameter, LedgerCorrupted, MalformedMessage
+from discreet.errors import (
+    BudgetExceeded,
+    InvalidParameter,
+    LedgerCorrupted,
+    LedgerUnavailable,
+    MalformedMessage,
+)
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
+from discreet.ledger.journal import Run
 from discreet.parties.answer_log import AnswerLog, Entry
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.party import Party
 from discreet.parties.question_sums import QuestionSums
-from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
 from discreet.trusted.spending import Spending
@@ -397,6 +405,73 @@ def test_masks_are_revealed_for_one_set_of_survivors_also_after_a_restart(tmp_pa
     del masked["dan"]
     assert set(group.unmask(1, masked).values()) == {Refusal.OTHER_REQUEST}
     assert group.parties["ann"]._log.find(1).survivors == names
+
+
+def second_set(group, restored):
+    """Whether parties whose logs are those of before a reveal unmask another set of survivors."""
+    names = tuple(group.parties)
+    masked = group.mask(1, names)
+    copies = {name: group.folder / f"{name}-copy" for name in names}
+    for name in names:
+        shutil.copytree(group.folder / f"{name}-answers", copies[name])
+    group.unmask(1, masked)
+    for name in names:
+        if name in restored:
+            shutil.rmtree(group.folder / f"{name}-answers")
+            copies[name].rename(group.folder / f"{name}-answers")
+        group.restart(name)
+    group.session(names)
+    masked = group.mask(1, names)
+    del masked["dan"]
+    return group.unmask(1, masked)
+
+
+FOUR = ("ann", "bob", "cem", "dan")
+
+
+def test_a_log_of_before_a_reveal_reveals_nothing_for_another_set(tmp_path):
+    group = Group(tmp_path, dropouts=1, names=FOUR)
+    assert set(second_set(group, FOUR).values()) == {Refusal.STOPPED}
+    assert "older copy" in group.parties["ann"].stopped
+
+
+def test_without_the_mark_in_the_ledger_a_log_of_before_a_reveal_reveals_both_sets(tmp_path, monkeypatch):
+    """The broken twin: single answers follow from the two sums."""
+    monkeypatch.setattr(Run, "mark", lambda self, place: None)
+    group = Group(tmp_path, dropouts=1, names=FOUR)
+    answers = second_set(group, FOUR)
+    total = group.secure.total({name: value.tobytes() for name, value in answers.items()})
+    assert total.shape == (2,)
+
+
+def test_a_reveal_that_was_written_and_not_marked_is_made_again(tmp_path, monkeypatch):
+    group = Group(tmp_path, dropouts=1, names=FOUR)
+    masked = group.mask(1, FOUR)
+
+    def fails(self, place):
+        raise LedgerUnavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "mark", fails)
+        assert set(group.unmask(1, masked).values()) == {Refusal.STOPPED}
+    for name in FOUR:
+        group.restart(name)
+    group.session(FOUR)
+    answers = group.unmask(1, group.mask(1, FOUR))
+    assert group.secure.total({name: value.tobytes() for name, value in answers.items()}).shape == (2,)
+    assert isinstance(ask(group.parties["ann"], 2, "mask"), np.ndarray)
+
+
+def test_marks_of_version_0_2_0_still_show_that_a_secure_log_is_older(tmp_path):
+    """That version marked the answers of secure sums as it marks those of plain ones."""
+    group = Group(tmp_path)
+    party = group.parties["ann"]
+    stage = SimpleNamespace(run=None, event=group.study.noise_scale.event(0.1, 3), steps=3)
+    party._session._stages["counts"] = stage
+    party._session._run("counts", stage).mark(1)
+    group.restart("ann")
+    group.session(NAMES)
+    assert ask(group.parties["ann"], 1, "mask") is Refusal.STOPPED
 
 
 def test_nothing_is_unmasked_that_was_not_answered_or_for_too_few(tmp_path):

@@ -10,7 +10,8 @@ from discreet.events import Gaussian
 from discreet.parties import Study, observers, rehearse
 from discreet.parties.optimizers import suggested_rate, suggested_rounds
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms, price_of_dropouts
+from discreet.parties.terms import Terms
+from discreet.parties.who_sees.observers import price_of_dropouts
 from support.parties_bank import SIZES, holders, study
 
 TEXT = """

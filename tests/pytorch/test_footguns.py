@@ -4,6 +4,8 @@ A foot-gun passes if it is refused, if "not covered" names it, or if no record m
 norm. ``make bench-check`` tries all of them; here are those that take little time.
 """
 
+import contextlib
+
 import pytest
 import torch
 
@@ -58,6 +60,11 @@ def doubled(model, batch):
 class Blind:
     """In place of whatever watches a run."""
 
+    refusal = ""
+
+    def ending(self):
+        return contextlib.nullcontext()
+
     def __init__(self, *args, **more):
         pass
 
@@ -67,7 +74,7 @@ class Blind:
 
 @pytest.fixture
 def blind(monkeypatch):
-    for name in ("Watch", "SpotCheck"):
+    for name in ("Watch", "SpotCheck", "SingleExamples"):
         monkeypatch.setattr(f"discreet.pytorch.private_steps.{name}", Blind, raising=False)
 
 

@@ -11,7 +11,7 @@ from discreet import InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
 from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks import rounding
+from discreet.pytorch.checks import single_examples
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
 
@@ -34,13 +34,13 @@ def recorded_by_a_comparison():
     """How many norms the rule of a step records while a step is compared with its twin in float64."""
     of_step = NormRecordingClip(1.0)
     of = ClippedSum(nn.Linear(3, 2), losses, of_step)
-    assert rounding.agrees_in_float64(of, X, X[:1], 0, False) is True
+    assert single_examples.agrees_in_float64(of, X, X[:1], 0, False) is True
     return len(of_step.norms())
 
 
 def test_norms_that_are_computed_to_compare_a_step_are_not_counted(monkeypatch):
     assert recorded_by_a_comparison() == 0
-    monkeypatch.setattr(rounding, "not_recording", lambda rule: rule)  # the broken twin
+    monkeypatch.setattr(single_examples, "not_recording", lambda rule: rule)  # the broken twin
     assert recorded_by_a_comparison() >= len(X)
 
 
@@ -72,6 +72,50 @@ class Unclipped(ClipRule):
 
     def factors(self, norms, error=1e-12):
         return np.full(np.shape(norms), 1e6)
+
+
+class Remembering(ClipRule):
+    """Divides by the largest norm that it has ever seen."""
+
+    clip_norm = 1.0
+
+    def __init__(self):
+        self.largest = 0.0
+
+    def wanted(self, norms):
+        self.largest = max(self.largest, float(norms.max()))
+        return np.full(norms.shape, 1.0 / max(self.largest, 1e-9))
+
+
+class Smooth(ClipRule):
+    clip_norm = 2.0
+
+    def wanted(self, norms):
+        return 2.0 / np.hypot(norms, 2.0)
+
+
+def test_a_rule_of_a_users_own_forgets_earlier_norms():
+    rule = OwnClip(Remembering())
+    before = rule.factors([[1.0]])
+    rule.factors([[1e9]])
+    assert np.array_equal(rule.factors([[1.0]]), before)
+    broken = Remembering()  # the twin that is not tabulated
+    before = broken.factors([[1.0]])
+    broken.factors([[1e9]])
+    assert not np.array_equal(broken.factors([[1.0]]), before)
+
+
+def test_a_tabulated_rule_is_the_rule():
+    """Between two points of the table the factor is interpolated: off by 1e-6 at most, and never too long."""
+    norms = np.geomspace(1e-5, 1e6, 1001)[:, None]
+    tabulated = OwnClip(Smooth()).factors(norms)
+    np.testing.assert_allclose(tabulated, Smooth().factors(norms), rtol=1e-6)
+    assert (tabulated * norms <= 2.0).all()
+    for wrong in (-1.0, np.nan, np.ones(3)):
+        rule = Smooth()
+        rule.wanted = lambda norms, wrong=wrong: np.full(norms.shape, wrong) if np.ndim(wrong) == 0 else wrong
+        with pytest.raises(InvalidParameter, match="one finite, non-negative factor"):
+            OwnClip(rule)
 
 
 def test_a_rule_of_a_users_own_sees_one_norm_at_a_time_and_keeps_its_clip_norm():
@@ -218,8 +262,7 @@ def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
     def mixing(model, batch):
         return losses(model, batch) * (1 + batch.detach().abs().sum())
 
-    for name in ("problem_beyond_rounding", "foreign_beyond_rounding"):
-        monkeypatch.setattr(f"discreet.pytorch.checks.spot_check.{name}", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.single_examples.problem_beyond_rounding", lambda *_: None)
     monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
     private = begun(losses=mixing)
     with pytest.raises(CheckFailed, match="mix examples"):

@@ -11,11 +11,11 @@ from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.frames import DiagonalFrame
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
+from discreet.linear.row_views import columns
+from discreet.linear.row_views.coordinates import Marginals, SmoothCurves, Standardised, Whitened
+from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.targets import Target
 from discreet.linear.storage import Storage
-from discreet.linear.views import columns
-from discreet.linear.views.coordinates import Marginals, SmoothCurves, Standardised, Whitened
-from discreet.linear.views.curves import Basis, Curve, Pair
-from discreet.linear.views.targets import Target
 
 HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-308, 0.0, -0.0, 1.0, 0.5, -3.0, 7.0])
 REFUSALS = (DiscreetError, ValueError, OverflowError, IndexError)

@@ -26,5 +26,8 @@ class ArrowTable:
     def __getitem__(self, name):
         return Column(self._columns[name])
 
+    def take(self, rows):
+        return ArrowTable({name: [values[row] for row in rows] for name, values in self._columns.items()})
+
 
 FRAMES = {"pandas": pandas.DataFrame, "polars": polars.DataFrame, "arrow": ArrowTable}

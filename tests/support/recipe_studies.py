@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.adapters.joint_recipe import JointRecipe, kinds_for
 from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
+from discreet.linear.row_source import Table
 from discreet.linear.schema import Schema
-from discreet.linear.tables import Table
 from discreet.parties.coordinator import Coordinator
 from discreet.parties.messages import DirectTransport, Roster
 from discreet.parties.party import Party

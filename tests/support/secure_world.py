@@ -7,9 +7,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.core.randomness import RandomStream
 from discreet.parties.secure.masks import WORD, add_mask
+from discreet.parties.secure.secure_coordinator import SecureCoordinator, join_shares
 from discreet.parties.secure.secure_group import Group, read_request, seeds_to_reveal
-from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty, direction_key, sign_of
-from discreet.parties.secure.shares import SEALED, SHARE, join_shares, open_share
+from discreet.parties.secure.secure_sum import SecureParty, direction_key, sign_of
+from discreet.parties.secure.shares import SEALED, SHARE, open_share
 
 STUDY = "5" * 64
 

@@ -16,7 +16,7 @@ from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.public_log import PublicLog
-from discreet.linear.views.columns import PowerCells
+from discreet.linear.row_views.columns import PowerCells
 from discreet.statistics.views import Code
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows, View
 from discreet.trusted.rows import NumberParts

@@ -37,8 +37,8 @@ from discreet.linear import (
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.losses import Loss
 from discreet.linear.model_folder import spending
+from discreet.linear.row_source import Table
 from discreet.linear.schema import schema_of
-from discreet.linear.tables import Table
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 

@@ -31,8 +31,8 @@ from discreet.parties.who_sees.observers import Observer
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.checks.compatibility import bare
+from discreet.pytorch.chosen_weights import ChosenWeightsRun
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.run import PrivateRun
 from discreet.pytorch.schedule import Schedule, checked_plan
 
 OBSERVERS = (
@@ -80,11 +80,13 @@ class PrivateSite:
     jobs: it keeps the ledger, the checkpoint and ``certificate.json``. ``dataset``, ``collate`` and ``workers`` are
     those of :meth:`~discreet.pytorch.run.PrivateRun.batches`. ``ledger`` and ``ledger_key`` name a ledger elsewhere,
     which may pay for other releases of the same records, too. ``options`` are those of the run, such as
-    ``clipping``, ``arithmetic`` and ``data``.
+    ``clipping`` and ``data``. ``arithmetic`` is ``"hardened"`` unless you pass ``"float"``, which is faster on large
+    models and allows a ``collate`` of your own; then the certificate does not cover refusals of a step.
 
     Guarantee: all that leaves the site costs what ``plan.guarantee`` says at most, whatever weights the server sends
-    and however often it asks; refusals are not covered (docs/federate.md). A process that is killed loses steps, and
-    takes none that the ledger has not stored.
+    and however often it asks. In hardened arithmetic no weights make the site refuse a round because of a record: an
+    example whose loss raises adds zeros (:mod:`discreet.pytorch.chosen_weights`). A process that is killed loses
+    steps, and takes none that the ledger has not stored.
     """
 
     def __init__(
@@ -111,9 +113,12 @@ class PrivateSite:
         self.folder, self.model, self._schedule = Path(folder), bare(model), Schedule(plan)
         place, data = self.folder / "run", options.pop("data", None)
 
-        def run_of(books: Ledger) -> PrivateRun:
-            return PrivateRun(plan, model, optimizer, losses, ledger=books, data=data, **options)
+        options.setdefault("arithmetic", "hardened")
 
+        def run_of(books: Ledger | None) -> ChosenWeightsRun:
+            return ChosenWeightsRun(plan, model, optimizer, losses, ledger=books, data=data, **options)
+
+        run_of(None).check_own_weights(dataset, collate)
         self._checkpoint = place / "checkpoint"
         if ledger is None and not place.exists():
             _begin(place, plan, run_of)
@@ -211,7 +216,7 @@ class PrivateSite:
         self._run.edited()
 
 
-def _begin(place: Path, plan: Plan, run_of: Callable[[Ledger], PrivateRun]) -> None:
+def _begin(place: Path, plan: Plan, run_of: Callable[[Ledger], ChosenWeightsRun]) -> None:
     """Make the ledger and the first checkpoint in a folder that appears with both of them or not at all."""
     with whole_folder(place) as new, Ledger.create(new / LEDGER, plan.rule) as books:
         run_of(books).save(new / "checkpoint")

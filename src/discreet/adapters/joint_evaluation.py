@@ -38,11 +38,12 @@ from discreet.evaluation.declared_task import declared_groups, task_for
 from discreet.evaluation.question import Question
 from discreet.evaluation.result import Evaluation, group_name
 from discreet.evaluation.scoring import Scoring
-from discreet.evaluation.splitting import row_count, unit_ids
+from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Grouping, Tally
 from discreet.files import parse_json, read_text, write_whole
 from discreet.guarantee import Unit
 from discreet.linear.fitted_model import FittedModel
+from discreet.linear.rows_alone import row_count
 from discreet.linear.schema import Schema
 from discreet.parties.joint import Model, model_digest
 from discreet.parties.study import Study

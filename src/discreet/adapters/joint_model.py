@@ -36,8 +36,9 @@ from discreet.linear.inputs import codes
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
+from discreet.linear.row_source import Table, join_chunks
 from discreet.linear.schema import Schema
-from discreet.linear.tables import Table, join_chunks, table_in
+from discreet.linear.tables import table_in
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 

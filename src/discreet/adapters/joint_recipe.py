@@ -19,7 +19,6 @@ of its two files, so every site writes the same folder.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,17 +32,19 @@ from discreet.errors import CertificateRejected, InvalidParameter, MalformedMess
 from discreet.events import Gaussian
 from discreet.files import write_whole
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
+from discreet.linear.checked_questions import Question
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
+from discreet.linear.partitions import NoRows
 from discreet.linear.party_table import KINDS, PartyTable
-from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
 from discreet.linear.study_rows import JointBudget, JointSpending, Released, StudyTable
-from discreet.linear.tables import Source, table_in
+from discreet.linear.tables import table_in
 from discreet.parties.coordinator import Conversation
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
@@ -142,7 +143,7 @@ class JointRecipe:
         """The records of a source or a frame, ready to answer."""
         model, trial = self.estimator(), self.estimator()
         table = model._read(source, None, None, None, True)
-        empty = trial._read(_EmptyTable(self.schema), None, None, None, True)
+        empty = trial._read(NoRows(Path("the study"), tuple(self.schema.to_read())), None, None, None, True)
         unit = self.study.privacy.unit
         records = len(table._people._rows) if unit == "person" else table._row_count()
         return PartyTable(table, empty, self.schema, type(model._loss()), unit, records)
@@ -163,7 +164,7 @@ class JointRecipe:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeclarationWarning)
             model._fit(
-                _EmptyTable(self.schema),
+                NoRows(Path("the study"), tuple(self.schema.to_read())),
                 None,
                 None,
                 None,
@@ -232,19 +233,6 @@ class _Sender:
         counts, noise = self._conversation.ask(question.number, body, digest, query.size, bound, event)
         self._sent.update(parts_of(fresh))
         return Released(counts, noise)
-
-
-class _EmptyTable(Source):
-    """The columns of a schema, without rows."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.path, self.names = Path("the study"), tuple(schema.to_read())
-
-    def _chunks(self, readers: Mapping[str, Any], keep: Any) -> Any:
-        return iter(())
-
-    def progress(self) -> float:
-        return 1.0
 
 
 def pack_files(text: bytes, weights: bytes) -> bytes:

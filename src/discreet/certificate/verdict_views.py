@@ -101,13 +101,15 @@ def missing_ledger(anchor: Anchor) -> str:
     return f"the ledger, whose head should be {anchor.sequence}, {anchor.hash[:12]}"
 
 
-def same_entries(count: int) -> str:
-    """That the ledger says what the certificate says."""
-    return f"the ledger's first {count:,} entries say the same of what was spent"
+def same_entries(count: int, opened: bool) -> str:
+    """State that the first entries of a ledger, or of a copy of its entries, agree with the certificate."""
+    whose = "the ledger's" if opened else "the given"
+    hint = "" if opened else "; only the ledger itself (--ledger) shows that they are its entries"
+    return f"{whose} first {count:,} entries say the same of what was spent{hint}"
 
 
 def went_on(entries: int, releases: int) -> str:
-    """That the ledger has more entries than the certificate knows."""
+    """State how many entries follow those that the certificate covers."""
     return f"the ledger went on by {entries:,} entries and {releases:,} releases of this procedure"
 
 

@@ -3,11 +3,12 @@
 A certificate is rejected unless all checks pass. What is found is told line by line, each with what it rests on:
 
 * *computed*: it was computed here, from the events in the certificate;
-* *in the ledger*: the entries of the ledger that was given say so, or say that this very certificate was issued;
+* *in the ledger*: the ledger that was opened says so, or says that this very certificate was issued;
 * *signed*: a key that the reader trusts has signed this very certificate;
 * *claimed*: none of these. Anybody can write it, and recompute the digest afterwards.
 
-A certificate with a claimed line is consistent at best, and never accepted.
+A certificate with a claimed line is consistent at best, and never accepted. Entries that were copied out of a ledger
+are compared with the certificate, but anybody can write entries, so they vouch for nothing by themselves.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def verify_certificate(
         claimed, digest = (certificate.guarantee, certificate.together), certificate.plan.digest()
         proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
         entries = None if ledger is None else entries_of(ledger)
-        issued = set() if entries is None else issued_in(entries)
+        opened, issued = isinstance(ledger, Ledger), issued_in(ledger)
         behind = {*covered, *([] if signed_by is None else [SIGNED])}
-        spent = _basis(behind, entries is not None)
+        spent = _basis(behind, opened)
         whole = _basis(behind, _recorded(certificate, issued))
         # Naming files changes the digest; the ledger may know the certificate from before.
         rest = _basis(
@@ -98,7 +99,7 @@ def verify_certificate(
             Finding(COMPUTED, second_opinion(certificate.plan.rule, own)),
             *_circumstances(certificate, rest),
             *_signatures(certificate, signed_by),
-            *_ledger(certificate, entries),
+            *_ledger(certificate, entries, RECORDED if opened else spent),
             *_files(certificate, folder, whole),
         )
     except CertificateRejected:
@@ -186,8 +187,11 @@ def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[Fin
         _insist(signed_by in keys, f"it is not signed by {signed_by}")
 
 
-def _ledger(certificate: Certificate, entries: list[str] | None) -> Iterator[Finding]:
-    """The entries, up to the one that the certificate names, say the same, and those after it keep the rules."""
+def _ledger(certificate: Certificate, entries: list[str] | None, basis: str) -> Iterator[Finding]:
+    """Compare the entries up to the certificate's anchor with it, and apply the rules to those after it.
+
+    A signature on the certificate covers its anchor and so the entries before it (``basis``), but no later entry.
+    """
     statement, count = certificate.ledger, certificate.ledger.anchor.sequence + 1
     least = 1 + len(statement.runs) + sum(any(run.taken) for run in statement.runs)
     _insist(count >= least, f"a ledger of {count} entries cannot say so much")
@@ -198,7 +202,7 @@ def _ledger(certificate: Certificate, entries: list[str] | None) -> Iterator[Fin
     found = Statement.of_entries(entries[:count])
     _insist(found == statement, "the ledger says something else")
     _insist_names(certificate, found)
-    yield Finding(RECORDED, verdict_views.same_entries(count))
+    yield Finding(basis, verdict_views.same_entries(count, basis == RECORDED))
     later = Statement.of_entries(entries)
     _insist(not seeded(certificate.plan, later), _SEED)
     if later.anchor != statement.anchor:
@@ -206,7 +210,7 @@ def _ledger(certificate: Certificate, entries: list[str] | None) -> Iterator[Fin
         own = certificate.plan.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
         went = later.anchor.sequence + 1 - count
-        yield Finding(RECORDED, verdict_views.went_on(went, more))
+        yield Finding(RECORDED if basis == RECORDED else CLAIMED, verdict_views.went_on(went, more))
 
 
 def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: str) -> Iterator[Finding]:
@@ -222,10 +226,15 @@ def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: 
         yield Finding(COMPUTED, verdict_views.same_files(folder))
 
 
-def issued_in(entries: list[str]) -> set[tuple[str, str]]:
-    """What these entries say was issued: ``("certificate", digest)`` and ``("report", digest)``."""
+def issued_in(ledger: object) -> set[tuple[str, str]]:
+    """Certificates and reports that an opened ledger has on record, as ``("certificate", digest)``.
+
+    Copied entries have none on record: nothing but the ledger's own key shows that they are the ledger's.
+    """
+    if not isinstance(ledger, Ledger):
+        return set()
     book = Book()
-    book.follow(entries)
+    book.follow(ledger.entries())
     return book.issued
 
 

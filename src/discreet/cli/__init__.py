@@ -39,6 +39,7 @@ COMMANDS = {  # name: (module:command, what it does), in the order of --help
     "evaluate": ("discreet.cli.evaluate:evaluate", "Evaluate a model on private test records."),
     "predict": ("discreet.cli.predict:predict", "Apply a fitted model to a table."),
     "verify": ("discreet.cli.verify:verify", "Recompute a certificate and accept or reject it."),
+    "verifier": ("discreet.cli.verifier:verifier", "Write a page that verifies reports in a browser."),
     "risk": ("discreet.cli.risk:risk", "Bound what an attack on one person can achieve, in plain words."),
     "audit": ("discreet.cli.audit:audit", "Audit a procedure: attack it and test its implementation."),
     "report": (

@@ -110,7 +110,8 @@ def _read(path: Path, schema: Any, unit: str | None) -> tuple[Any, Any]:
     import numpy as np
 
     from discreet.cli.watching import watch_chunks
-    from discreet.linear.tables import join_chunks, table_in
+    from discreet.linear.row_source import join_chunks
+    from discreet.linear.tables import table_in
 
     source, keep = table_in(path), [] if unit is None else [unit]
     if unit is not None and unit not in source.names:

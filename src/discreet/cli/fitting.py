@@ -30,11 +30,12 @@ from discreet.linear import (
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
-from discreet.linear.out_of_core import OutOfCoreTable, store_rows
+from discreet.linear.out_of_core import OutOfCoreTable
 from discreet.linear.partitions import Partitions
+from discreet.linear.row_source import Source, store_rows
 from discreet.linear.schema import TASKS, Schema
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Source, table_in
+from discreet.linear.tables import table_in
 from discreet.report import Report
 
 _CURVES = (PrivateAdditiveClassifier, PrivateAdditiveRegressor)

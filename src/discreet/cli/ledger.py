@@ -27,7 +27,7 @@ from discreet.events import Composition, Event
 from discreet.files import parse_json, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, lower_text, protected_unit, upper_text
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
-from discreet.ledger.book import RunRecord, RunStatement, Statement
+from discreet.ledger.book import RunRecord, Statement
 from discreet.ledger.filters import Filter, SpendingRule
 from discreet.ledger.journal import Run
 from discreet.plan.plan import Plan
@@ -338,7 +338,7 @@ def _group_runs(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     return [(name, f"{done:,}", f"{all_:,}", f"{share:.1%}") for name, (done, all_, share) in lines.items()]
 
 
-def _run(run: RunStatement, rule: SpendingRule) -> dict[str, Any]:
+def _run(run: RunRecord, rule: SpendingRule) -> dict[str, Any]:
     parts = run.event.parts()
     taken = {event: count for (event, _), count in zip(parts, run.taken, strict=True) if count}
     planned = sum(count for _, count in parts)

@@ -16,7 +16,8 @@ from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, note, refuse_
 from discreet.cli.watching import watch_chunks
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
-from discreet.linear.tables import Source, table_in
+from discreet.linear.row_source import Source
+from discreet.linear.tables import table_in
 
 if TYPE_CHECKING:
     from discreet.linear.fitted_model import FittedModel

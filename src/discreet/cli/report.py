@@ -42,6 +42,9 @@ from discreet.report.risks import risk_from
 )
 @click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
 @click.option("--sign-with", type=FILE, help="Sign the whole HTML page with this Ed25519 key (PEM file).")
+@click.option(
+    "--self-check", is_flag=True, help="Embed the verifier: the page recomputes its guarantee when opened."
+)
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def report(
     certificate: Path,
@@ -57,6 +60,7 @@ def report(
     ledger: str | None,
     key: Path | None,
     sign_with: Path | None,
+    self_check: bool,
     overwrite: bool,
     **forms: Path | None,
 ) -> Answer:
@@ -96,6 +100,7 @@ def report(
         model or None,
         _read("evaluation", evaluation),
         tuple(risk_from(*one) for one in risks),
+        self_check=self_check,
     )
     if signer is not None:
         page = page.signed(signer)

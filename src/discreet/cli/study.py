@@ -110,7 +110,7 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
     or parties may be missing. You may edit the file. All parties must use the same final version.
     """
     from discreet.parties.study import Study
-    from discreet.parties.terms import price_of_dropouts
+    from discreet.parties.who_sees.observers import price_of_dropouts
 
     refuse_existing("out", out, overwrite)
     text = study_text(**settings)
@@ -176,8 +176,8 @@ def check(study_file: Path) -> Answer:
     """Show what a study releases and what each observer could learn. Read this before you consent."""
     from discreet.parties.approvals import approvals
     from discreet.parties.study import Study
-    from discreet.parties.terms import Terms, price_of_dropouts
-    from discreet.parties.who_sees.observers import observers
+    from discreet.parties.terms import Terms
+    from discreet.parties.who_sees.observers import observers, price_of_dropouts
 
     loaded = Study.load(study_file)
     approved = approvals(study_file, loaded.digest())

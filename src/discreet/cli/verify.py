@@ -26,7 +26,7 @@ from discreet.report.page import is_page, verify_page
 @click.option("--ledger", type=str, help="Compare the certificate with this ledger.")
 @click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
 @click.option(
-    "--entries", type=FILE, help="Entries of the ledger, from `discreet ledger entries`, instead of --ledger."
+    "--entries", type=FILE, help="Compare with a copy of its entries, from `discreet ledger entries`."
 )
 @click.option("--signed-by", help="Require a signature by this public key (hexadecimal).")
 def verify(

@@ -13,7 +13,7 @@ from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
     from discreet.linear.column_kinds import Column, Unit
-    from discreet.linear.tables import Source, Table
+    from discreet.linear.row_source import Source, Table
 
 
 def watch_chunks(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.evaluation.splitting import row_count, rows_of
+from discreet.linear.rows_alone import row_count, rows_of
 
 Array = NDArray[np.float64]
 

@@ -18,17 +18,19 @@ from discreet.errors import InvalidParameter
 from discreet.evaluation.answers import answers
 from discreet.evaluation.asking import how_to_ask
 from discreet.evaluation.declared_task import columns_of, declared_groups, target_of
-from discreet.evaluation.splitting import row_count, unit_ids
+from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Grouping, Tally
 from discreet.evaluation.tasks import Task
 from discreet.guarantee import Neighbours
+from discreet.linear.cells import as_they_are
 from discreet.linear.column_kinds import Column, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row
-from discreet.linear.inputs import codes, column_names, column_values, without_column
+from discreet.linear.inputs import codes, column_names, without_column
 from discreet.linear.partition_results import Answer, reply
 from discreet.linear.private_reader import Target
+from discreet.linear.row_source import join_chunks
+from discreet.linear.rows_alone import read_compared, row_count
 from discreet.linear.sources import source_of
-from discreet.linear.tables import as_they_are, join_chunks
 from discreet.linear.user_routing import Share
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import PrivateRows
@@ -51,12 +53,17 @@ class Question:
         x, unit = self._in_memory(x)
         rows, (name, column) = row_count(x), target_of(self.model)
         y, x = _target(x, self.y, name)
-        truth = Target(column, self.task.labels or None).read(y, rows)[:]
-        groups = _groups(self.by, x, rows, columns_of(self.model))
+        groups = _groups(self.by, x, columns_of(self.model))
+        target = Target(column, self.task.labels or None)
+        declared = read_compared(
+            lambda y, *values: _numbers(target, y, groups, values), y, *(group.values for group in groups)
+        )
+        if len(declared) != rows:
+            raise InvalidParameter("y", "another length", "X and y must have the same number of rows.")
         persons = None if unit is None else unit_ids(x, unit, rows)
         found = answers(*how_to_ask(self.model, self.task), x, type(self.model).__name__)
-        numbers = np.column_stack([truth, found, *(codes for _, codes in groups)])
-        tally = Tally(self.task, tuple(one for one, _ in groups))
+        numbers = np.column_stack([declared[:, :1], found, declared[:, 1:]])
+        tally = Tally(self.task, tuple(group.grouping for group in groups))
         return Encoded(tally, PrivateRows(numbers, neighbours, persons))
 
     def _in_memory(self, x: Any) -> tuple[Any, Any]:
@@ -85,18 +92,37 @@ class Encoded(NamedTuple):
 # ---- what is asked for ----
 
 
-Places = tuple[Grouping, NDArray[np.int64]]
-"""A grouping, and the place of each record's value in it; the last one is for others."""
+class _Group(NamedTuple):
+    """A grouping, the values of the records, and the column of the schema that says what they mean, if any."""
+
+    grouping: Grouping
+    values: Any
+    column: Column | None
+
+    def places(self, values: Any, rows: int) -> NDArray[np.int64]:
+        """The place of each record's value in the grouping; the last one is for others."""
+        cells = one_for_each_row("by", values, rows)
+        if self.column is not None:
+            cells = declared_labels(self.column, cells)
+        places = codes(cells, self.grouping.declared)
+        return np.where(places < 0, len(self.grouping.declared), places)
 
 
-def _groups(by: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> list[Places]:
+def _numbers(target: Target, y: Any, groups: list[_Group], values: tuple[Any, ...]) -> Array:
+    """The target of each record, and its places in the groups."""
+    truth = target.read(y, row_count(y))[:]
+    places = [group.places(own, len(truth)) for group, own in zip(groups, values, strict=True)]
+    return np.column_stack([truth, *places])
+
+
+def _groups(by: Any, x: Any, schema: Mapping[str, Column]) -> list[_Group]:
     if by is None:
         return []
     wanted = dict(by) if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
-    return [_group(name, declared, x, rows, schema) for name, declared in wanted.items()]
+    return [_group(name, declared, x, schema) for name, declared in wanted.items()]
 
 
-def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> Places:
+def _group(name: str, declared: Any, x: Any, schema: Mapping[str, Column]) -> _Group:
     values = None
     if isinstance(declared, tuple) and len(declared) == 2 and hasattr(declared[0], "__len__"):
         values, declared = (None, declared) if isinstance(declared[0], str) else declared
@@ -104,15 +130,12 @@ def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Col
         if name not in (column_names(x) or ()):
             remedy = "must be a column of x, or come with an array: by={name: (array, declared values)}."
             raise InvalidParameter("by", name, remedy)
-        values = column_values(x, name)
-    column = schema.get(name)
+        values = x[name]
+    column = None
     if declared is None:
+        column = schema.get(name)
         declared = declared_groups(name, column)
-        assert column is not None
-        values = declared_labels(column, one_for_each_row("by", values, rows))
-    known = tuple(distinct("by", declared))
-    places = codes(one_for_each_row("by", values, rows), known)
-    return Grouping(name, known), np.where(places < 0, len(known), places)
+    return _Group(Grouping(name, tuple(distinct("by", declared))), values, column)
 
 
 def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
@@ -124,7 +147,7 @@ def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
         return wanted, x
     if wanted not in (column_names(x) or ()):
         raise InvalidParameter("y", wanted, "is not a column of x.")
-    return column_values(x, wanted), without_column(x, wanted)
+    return x[wanted], without_column(x, wanted)
 
 
 def as_in_the_file(cells: Any) -> NDArray[Any]:

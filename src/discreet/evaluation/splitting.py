@@ -42,8 +42,8 @@ from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
 from discreet.linear.inputs import cells_of, column_values, is_frame, names_of
+from discreet.linear.rows_alone import row_count, rows_of
 from discreet.linear.sources import source_of
-from discreet.linear.tables import Table
 
 _SHORTEST_KEY = 16
 _MISSING = b"m"
@@ -289,28 +289,3 @@ def _cell(value: Any) -> bytes:
 def _text(kind: bytes, text: str) -> bytes:
     content = text.encode("utf-8", "surrogatepass")
     return kind + struct.pack("<q", len(content)) + content
-
-
-# ---- rows ----
-
-
-def row_count(table: Any) -> int:
-    if hasattr(table, "shape") and len(table.shape):
-        return int(table.shape[0])
-    if hasattr(table, "num_rows"):
-        return int(table.num_rows)
-    if isinstance(table, list | tuple) or hasattr(table, "take") or is_frame(table):
-        return len(table)
-    remedy = "must be a frame, an array, a list of rows or a sparse matrix."
-    raise InvalidParameter("tables", type(table).__name__, remedy)
-
-
-def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
-    """These rows of a table, in this order, as a table of the same kind."""
-    if hasattr(table, "iloc"):
-        return table.iloc[rows]
-    if type(table).__module__.partition(".")[0] == "pyarrow" or isinstance(table, Table):
-        return table.take(rows)
-    if issparse(table):
-        return table.tocsr()[rows]
-    return table[rows] if hasattr(table, "shape") else [table[row] for row in rows]

@@ -9,13 +9,11 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar
 
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events.common import ApproximateDP, Event, checked_noise, registered
+from discreet.events.common import ApproximateDP, Event, as_event, checked_noise, event
 
 positive = partial(real, above=0)
 _records = partial(whole, at_least=1, at_most=10**15)
@@ -40,25 +38,14 @@ def _truth(name: str, value: object) -> bool:
     raise InvalidParameter(name, value, "must be True or False.")
 
 
-def _trial(name: str, value: object) -> Event:
-    trial = Event.from_dict(value) if isinstance(value, dict) else value
-    if not isinstance(trial, Event):
-        raise InvalidParameter(name, value, "must be an event: what one run releases.")
-    return trial
-
-
-@registered
-@dataclass(frozen=True)
+@event("zero-concentrated-dp", rho=partial(real, at_least=0))
 class ZeroConcentratedDP(Event):
     """A black box known only to be rho-zCDP, for the neighbours it will be accounted under (Bun, Steinke 2016)."""
 
     rho: float
-    kind: ClassVar[str] = "zero-concentrated-dp"
-    _checks: ClassVar = {"rho": partial(real, at_least=0)}
 
 
-@registered
-@dataclass(frozen=True)
+@event("renyi-dp", orders=partial(_reals, above=1, at_most=1e6), values=partial(_reals, at_least=0))
 class RenyiDP(Event):
     """A black box of which Renyi divergences are known: at most ``values[i]`` at order ``orders[i]`` > 1.
 
@@ -67,11 +54,6 @@ class RenyiDP(Event):
 
     orders: tuple[float, ...]
     values: tuple[float, ...]
-    kind: ClassVar[str] = "renyi-dp"
-    _checks: ClassVar = {
-        "orders": partial(_reals, above=1, at_most=1e6),
-        "values": partial(_reals, at_least=0),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,8 +62,7 @@ class RenyiDP(Event):
             raise InvalidParameter("values", self.values, f"must be {len(self.orders)}, one for each order.")
 
 
-@registered
-@dataclass(frozen=True)
+@event("bounded-range", epsilon=positive)
 class BoundedRange(Event):
     """A release whose privacy losses, for any two neighbours, all lie in some interval of this length.
 
@@ -91,12 +72,11 @@ class BoundedRange(Event):
     """
 
     epsilon: float
-    kind: ClassVar[str] = "bounded-range"
-    _checks: ClassVar = {"epsilon": positive}
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "randomised-response", epsilon=partial(real, above=0, at_most=700), categories=partial(whole, at_least=2)
+)
 class RandomisedResponse(Event):
     """Every record reports its category: the true one e^epsilon times as likely as any of the others.
 
@@ -105,15 +85,9 @@ class RandomisedResponse(Event):
 
     epsilon: float
     categories: int = 2
-    kind: ClassVar[str] = "randomised-response"
-    _checks: ClassVar = {
-        "epsilon": partial(real, above=0, at_most=700),
-        "categories": partial(whole, at_least=2),
-    }
 
 
-@registered
-@dataclass(frozen=True)
+@event("discrete-laplace", scale=partial(real, at_least=0), sensitivity=_integer_sensitivity)
 class DiscreteLaplace(Event):
     """Whole numbers with noise k of probability proportional to e^{-|k| / scale} on each.
 
@@ -122,12 +96,11 @@ class DiscreteLaplace(Event):
 
     scale: float
     sensitivity: int = 1
-    kind: ClassVar[str] = "discrete-laplace"
-    _checks: ClassVar = {"scale": partial(real, at_least=0), "sensitivity": _integer_sensitivity}
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "discrete-gaussian", deviation=partial(real, at_least=0.05, at_most=1e4), sensitivity=_integer_sensitivity
+)
 class DiscreteGaussian(Event):
     """One whole number with noise k of probability proportional to e^{-k^2 / (2 deviation^2)}.
 
@@ -137,15 +110,14 @@ class DiscreteGaussian(Event):
 
     deviation: float
     sensitivity: int = 1
-    kind: ClassVar[str] = "discrete-gaussian"
-    _checks: ClassVar = {
-        "deviation": partial(real, at_least=0.05, at_most=1e4),
-        "sensitivity": _integer_sensitivity,
-    }
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "mixture-of-gaussians",
+    deviation=partial(real, at_least=1e-6),
+    shifts=partial(_reals, at_least=0, at_most=1e4),
+    probabilities=partial(_reals, above=0, at_most=1),
+)
 class MixtureOfGaussians(Event):
     """A sum with Gaussian noise of that ``deviation``, to which a record adds at most ``shifts[i]`` (l2 norm) with
     probability ``probabilities[i]``, drawn independently of everybody else.
@@ -157,12 +129,6 @@ class MixtureOfGaussians(Event):
     deviation: float
     shifts: tuple[float, ...]
     probabilities: tuple[float, ...]
-    kind: ClassVar[str] = "mixture-of-gaussians"
-    _checks: ClassVar = {
-        "deviation": partial(real, at_least=1e-6),
-        "shifts": partial(_reals, at_least=0, at_most=1e4),
-        "probabilities": partial(_reals, above=0, at_most=1),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,8 +140,13 @@ class MixtureOfGaussians(Event):
             raise InvalidParameter("probabilities", self.probabilities, requirement)
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "truncated-poisson-sampled",
+    rate=partial(real, above=0, at_most=1),
+    limit=partial(whole, at_least=1),
+    records=_records,
+    noise_multiplier=checked_noise,
+)
 class TruncatedPoissonSampled(Event):
     """A Poisson batch cut to at most ``limit`` records: of a longer one a random subset of that size is kept.
 
@@ -187,17 +158,15 @@ class TruncatedPoissonSampled(Event):
     limit: int
     records: int
     noise_multiplier: float
-    kind: ClassVar[str] = "truncated-poisson-sampled"
-    _checks: ClassVar = {
-        "rate": partial(real, above=0, at_most=1),
-        "limit": partial(whole, at_least=1),
-        "records": _records,
-        "noise_multiplier": checked_noise,
-    }
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "sparse-vector",
+    threshold_scale=positive,
+    query_scale=positive,
+    positives=partial(whole, at_least=1, at_most=10**12),
+    monotone=_truth,
+)
 class SparseVector(Event):
     """Questions answered "above" or "below" a noisy threshold until ``positives`` of them were above it.
 
@@ -211,21 +180,18 @@ class SparseVector(Event):
     query_scale: float
     positives: int = 1
     monotone: bool = False
-    kind: ClassVar[str] = "sparse-vector"
-    _checks: ClassVar = {
-        "threshold_scale": positive,
-        "query_scale": positive,
-        "positives": partial(whole, at_least=1, at_most=10**12),
-        "monotone": _truth,
-    }
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         each = (1 if self.monotone else 2) * self.positives / self.query_scale
         return ((ApproximateDP((1 / self.threshold_scale + each) * (1 + 1e-15)), 1),)
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "tree-aggregation",
+    steps=partial(whole, at_least=1, at_most=10**15),
+    noise_multiplier=checked_noise,
+    restarts=partial(whole, at_least=1, at_most=10**9),
+)
 class TreeAggregation(Event):
     """All running sums of ``steps`` releases through a binary tree (DP-FTRL), started anew ``restarts`` times.
 
@@ -239,12 +205,6 @@ class TreeAggregation(Event):
     steps: int
     noise_multiplier: float
     restarts: int = 1
-    kind: ClassVar[str] = "tree-aggregation"
-    _checks: ClassVar = {
-        "steps": partial(whole, at_least=1, at_most=10**15),
-        "noise_multiplier": checked_noise,
-        "restarts": partial(whole, at_least=1, at_most=10**9),
-    }
 
     @property
     def nodes(self) -> int:
@@ -252,8 +212,12 @@ class TreeAggregation(Event):
         return self.steps.bit_length() * self.restarts
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "sampled-with-replacement",
+    batch_size=partial(whole, at_least=1, at_most=10**9),
+    records=_records,
+    noise_multiplier=checked_noise,
+)
 class SampledWithReplacement(Event):
     """Gaussian noise on the sum of ``batch_size`` draws, each of any of ``records`` records, so some come twice.
 
@@ -264,16 +228,9 @@ class SampledWithReplacement(Event):
     batch_size: int
     records: int
     noise_multiplier: float
-    kind: ClassVar[str] = "sampled-with-replacement"
-    _checks: ClassVar = {
-        "batch_size": partial(whole, at_least=1, at_most=10**9),
-        "records": _records,
-        "noise_multiplier": checked_noise,
-    }
 
 
-@registered
-@dataclass(frozen=True)
+@event("repeat-and-select", trial=as_event)
 class RepeatAndSelect(Event):
     """The best of a random number of runs of ``trial``, of which nothing else is seen: not even how many there were.
 
@@ -284,8 +241,6 @@ class RepeatAndSelect(Event):
     trial: Event
     mean: float
     shape: float | None = 1.0
-    kind: ClassVar[str] = "repeat-and-select"
-    _checks: ClassVar = {"trial": _trial}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,18 +22,17 @@ advance (stopping early is free); for events chosen along the way use a filter o
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from discreet.errors import InvalidParameter, real, whole
+from discreet.files import canonical, digest, parse_json
 
 MAX_COUNT = 10**12
-_TYPES: dict[str, Callable[[dict[str, Any]], Event]] = {}
+_TYPES: dict[str, type[Event]] = {}
 
 Check = Callable[[str, Any], Any]
 """Takes the name of a field and its value, and returns the value to keep or raises."""
@@ -77,58 +76,67 @@ class Event:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain data."""
+        """Return the event as plain data."""
         names = [field.name for field in fields(cast(Any, self))]
         return {"event": self.kind} | {name: _plain(getattr(self, name)) for name in names}
 
     @staticmethod
     def from_dict(data: object) -> Event:
-        """The inverse of :meth:`to_dict`. Anything that is not an event is refused."""
-        if isinstance(data, dict):
-            read = _TYPES.get(str(data.get("event")))
-            if read is not None:
-                try:
-                    return read({key: value for key, value in data.items() if key != "event"})
-                except (KeyError, TypeError, RecursionError):
-                    pass
+        """Return the event of plain data from :meth:`to_dict`; refuse anything else."""
+        if isinstance(data, dict) and str(data.get("event")) in _TYPES:
+            values = {key: value for key, value in data.items() if key != "event"}
+            try:
+                return _TYPES[str(data["event"])](**values)
+            except (TypeError, RecursionError):
+                pass
         raise InvalidParameter("event", data, f"is not an event; known kinds are {', '.join(_TYPES)}.")
 
     def to_json(self) -> str:
-        """Canonical JSON: the same event always gives the same text."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        """Return canonical JSON: equal events have equal texts."""
+        return canonical(self.to_dict())
 
     @staticmethod
     def from_json(text: str) -> Event:
-        """The inverse of :meth:`to_json`."""
-        try:
-            data = json.loads(text, object_pairs_hook=_without_repeats)
-        except (ValueError, TypeError, RecursionError):  # also numbers of thousands of digits
-            raise InvalidParameter("event", text, "is not JSON text written by to_json().") from None
-        return Event.from_dict(data)
+        """Return the event of a text from :meth:`to_json`."""
+        return Event.from_dict(parse_json(text, "event"))
 
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON, to name an event in a ledger or certificate."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """Return the SHA-256 of the canonical JSON, by which ledgers and certificates name an event."""
+        return digest(self.to_dict())
 
 
 def _plain(value: object) -> object:
     return value.to_dict() if isinstance(value, Event) else list(value) if isinstance(value, tuple) else value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different: readers disagree on which of two values counts."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
+AnEvent = TypeVar("AnEvent", bound=Event)
 
 
-def registered(cls: type[Event]) -> type[Event]:
-    """A class decorator: events of this ``kind`` can be read from JSON, so from plans and ledgers."""
+def registered(cls: type[AnEvent]) -> type[AnEvent]:
+    """Let events of the ``kind`` of this class be read from JSON, and so from plans and ledgers."""
     if cls.kind in _TYPES:
         raise InvalidParameter("kind", cls.kind, "is the kind of another event.")
-    _TYPES[cls.kind] = lambda data: cls(**data)
+    _TYPES[cls.kind] = cls
     return cls
+
+
+@dataclass_transform(frozen_default=True)
+def event(kind: str, **checks: Check) -> Callable[[type[AnEvent]], type[AnEvent]]:
+    """Make a class a frozen dataclass of this ``kind``, registered, whose fields pass ``checks``."""
+
+    def declare(cls: type[AnEvent]) -> type[AnEvent]:
+        cls.kind, cls._checks = kind, checks
+        return registered(dataclass(frozen=True)(cls))
+
+    return declare
+
+
+def as_event(name: str, value: object) -> Event:
+    """Return an event, or the event of plain data."""
+    event = Event.from_dict(value) if isinstance(value, dict) else value
+    if isinstance(event, Event):
+        return event
+    raise InvalidParameter(name, value, "must be an event.")
 
 
 _NO_NOISE = "no noise gives no privacy."
@@ -140,8 +148,7 @@ checked_scale = partial(
 )
 
 
-@registered
-@dataclass(frozen=True)
+@event("gaussian", noise_multiplier=checked_noise)
 class Gaussian(Event):
     """A sum released with Gaussian noise of ``noise_multiplier`` times the l2 clip norm.
 
@@ -149,34 +156,25 @@ class Gaussian(Event):
     """
 
     noise_multiplier: float
-    kind: ClassVar[str] = "gaussian"
-    _checks: ClassVar = {"noise_multiplier": checked_noise}
 
 
-@registered
-@dataclass(frozen=True)
+@event("laplace", scale=checked_scale)
 class Laplace(Event):
     """A sum released with Laplace noise of ``scale`` times the l1 clip norm on every coordinate."""
 
     scale: float
-    kind: ClassVar[str] = "laplace"
-    _checks: ClassVar = {"scale": checked_scale}
 
 
-@registered
-@dataclass(frozen=True)
+@event("approximate-dp", epsilon=partial(real, at_least=0), delta=partial(real, at_least=0, below=1))
 class ApproximateDP(Event):
     """A black box known only to be (epsilon, delta)-DP, for the neighbours it will be accounted under."""
 
     epsilon: float
     delta: float = 0.0
-    kind: ClassVar[str] = "approximate-dp"
-    _checks: ClassVar = {"epsilon": partial(real, at_least=0), "delta": partial(real, at_least=0, below=1)}
 
 
 def _noise(name: str, value: object) -> Gaussian | Laplace:
-    if isinstance(value, dict):
-        value = Event.from_dict(value)
+    value = as_event(name, value)
     if isinstance(value, Composition) and all(isinstance(part, Gaussian) for part, _ in value.parts()):
         value = _one_gaussian(value)
     if not isinstance(value, Gaussian | Laplace):
@@ -204,8 +202,7 @@ checked_rate = partial(
 )
 
 
-@registered
-@dataclass(frozen=True)
+@event("poisson-sampled", rate=checked_rate, of=_noise)
 class PoissonSampled(Event):
     """``of`` on a batch that every record joins independently with probability ``rate``.
 
@@ -216,8 +213,6 @@ class PoissonSampled(Event):
 
     rate: float
     of: Gaussian | Laplace
-    kind: ClassVar[str] = "poisson-sampled"
-    _checks: ClassVar = {"rate": checked_rate, "of": _noise}
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
         if self.rate == 0:
@@ -225,8 +220,7 @@ class PoissonSampled(Event):
         return ((self.of if self.rate == 1 else self, 1),)
 
 
-@registered
-@dataclass(frozen=True)
+@event("fixed-size-sampled", records=partial(whole, at_least=1), of=_noise)
 class FixedSizeSampled(Event):
     """``of`` on a uniformly random subset of exactly ``batch_size`` of ``records`` records, drawn afresh.
 
@@ -236,8 +230,6 @@ class FixedSizeSampled(Event):
     batch_size: int
     records: int
     of: Gaussian
-    kind: ClassVar[str] = "fixed-size-sampled"
-    _checks: ClassVar = {"records": partial(whole, at_least=1), "of": _noise}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -254,8 +246,11 @@ class FixedSizeSampled(Event):
         return ((self.of if self.batch_size == self.records else self, 1),)
 
 
-@registered
-@dataclass(frozen=True)
+@event(
+    "randomly-allocated",
+    steps=partial(whole, at_least=1, remedy="It is the number of releases in one epoch."),
+    of=_noise,
+)
 class RandomlyAllocated(Event):
     """One epoch of ``steps`` releases in which every record takes part exactly once, at a random step.
 
@@ -270,11 +265,6 @@ class RandomlyAllocated(Event):
     steps: int
     of: Gaussian
     selected: int = 1
-    kind: ClassVar[str] = "randomly-allocated"
-    _checks: ClassVar = {
-        "steps": partial(whole, at_least=1, remedy="It is the number of releases in one epoch."),
-        "of": _noise,
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -298,12 +288,11 @@ class RandomlyAllocated(Event):
         return {name: value for name, value in super().to_dict().items() if name != "selected" or value > 1}
 
 
-@dataclass(frozen=True)
+@event("composition")
 class Composition(Event):
     """Several events one after the other. Equal parts are merged, in order of first appearance."""
 
     events: tuple[tuple[Event, int], ...]
-    kind: ClassVar[str] = "composition"
 
     def __post_init__(self) -> None:
         merged: dict[Event, int] = {}
@@ -319,11 +308,10 @@ class Composition(Event):
         if not isinstance(self.events, tuple | list):
             raise InvalidParameter("events", self.events, "must be a tuple of (event, count) pairs.")
         for pair in self.events:
-            if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], Event)):
+            if not (isinstance(pair, tuple | list) and len(pair) == 2):
                 raise InvalidParameter("events", pair, "must be an (event, count) pair.")
-            event, count = pair
-            count = whole("count", count, at_least=1, at_most=MAX_COUNT)
-            for part, n in event.parts():
+            count = whole("count", pair[1], at_least=1, at_most=MAX_COUNT)
+            for part, n in as_event("events", pair[0]).parts():
                 yield part, n * count
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
@@ -331,14 +319,3 @@ class Composition(Event):
 
     def to_dict(self) -> dict[str, Any]:
         return {"event": self.kind, "events": [[event.to_dict(), count] for event, count in self.events]}
-
-    @classmethod
-    def _read(cls, data: dict[str, Any]) -> Composition:
-        if set(data) != {"events"} or not isinstance(data["events"], list):
-            raise TypeError("a composition holds its events and nothing else")
-        if not all(isinstance(pair, list) and len(pair) == 2 for pair in data["events"]):
-            raise TypeError("events are (event, count) pairs")
-        return cls(tuple((Event.from_dict(event), count) for event, count in data["events"]))
-
-
-_TYPES[Composition.kind] = Composition._read

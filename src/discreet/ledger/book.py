@@ -44,52 +44,79 @@ import math
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from discreet.errors import DiscreetError, InvalidParameter, LedgerCorrupted, real, whole
 from discreet.events import Event
 from discreet.ledger import ledger_texts
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.store import Row
 
 FORMAT = 2
 Entry = list[Any]
 Issued = Literal["certificate", "report"]
-"""What a ledger may say was issued under it."""
+"""Documents whose digests a ledger records."""
 
 _NO_SENSE = DiscreetError, ValueError, LookupError, TypeError, RecursionError, AttributeError
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunRecord:
-    """What the ledger knows of one run. Steps count from 1; ``taken`` counts those of each part of the event."""
+    """One run: the event that it may carry out, and how many steps of each part of it are spent.
+
+    Steps count from 1. The fields after ``distance`` are in the entries alone and not in certificates, which state in
+    words of their own whether a seed made the noise.
+    """
 
     name: str
     plan_hash: str
     event: Event
-    data: str | None = None
-    attempt: int = 1
-    reserved: int = 0
-    committed: int = 0
-    reserved_before: int = 0
-    marked: int = 0
-    taken: list[int] = field(default_factory=list)
+    taken: tuple[int, ...]
     distance: float = 0.0
-    seeded: bool = False
+    seeded: bool = field(default=False, compare=False)
     """Whether a seed made noise of the run, in any attempt."""
+    data: str | None = field(default=None, compare=False)
+    attempt: int = field(default=1, compare=False)
+    committed: int = field(default=0, compare=False)
+    reserved_before: int = field(default=0, compare=False)
+    marked: int = field(default=0, compare=False)
+
+    @classmethod
+    def of(
+        cls, name: object, plan_hash: object, event: object, taken: Iterable[object] | None, distance: object
+    ) -> RunRecord:
+        """Return the run of plain data, or raise. Without ``taken`` no step is spent."""
+        if not isinstance(name, str):
+            raise InvalidParameter("run", name, "is not a run of a ledger.")
+        planned = Event.from_dict(event)
+        counts = [count for _, count in planned.parts()]
+        steps = tuple(
+            whole("taken", number, at_least=0, at_most=count, remedy="A run takes no step beyond its plan.")
+            for number, count in zip([0] * len(counts) if taken is None else taken, counts, strict=True)
+        )
+        return cls(name, hex_digest("plan_hash", plan_hash), planned, steps, checked_distance(distance))
+
+    @property
+    def reserved(self) -> int:
+        """The highest step that was reserved, by all attempts."""
+        return sum(self.taken)
 
     def left(self, event: Event) -> int:
-        """How many steps of ``event`` the run's plan still holds."""
+        """Return how many steps of ``event`` the run's plan still holds."""
         parts = zip(self.event.parts(), self.taken, strict=True)
         return sum(count - taken for (part, count), taken in parts if part == event)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as plain data for JSON; versions before 0.2 wrote no distance."""
+        data = {"name": self.name, "plan_hash": self.plan_hash, "event": self.event.to_dict()}
+        return data | {"taken": list(self.taken)} | ({"distance": self.distance} if self.distance else {})
+
 
 class Book:
-    """The entries read so far, added up.
+    """The state of a ledger: the fold of the entries read so far.
 
     Only entries that make sense after those before are taken; all others raise
-    :class:`~discreet.errors.LedgerCorrupted`. Whether nobody altered them is for the reader of :attr:`hash` to say.
+    :class:`~discreet.errors.LedgerCorrupted`. The reader of :attr:`hash` compares it with a sealed or signed one.
     """
 
     rule: SpendingRule
@@ -112,16 +139,15 @@ class Book:
         """The number and the hash of the last entry."""
         return Anchor(self.sequence, self.hash)
 
-    @property
-    def last_spending(self) -> Anchor:
-        """The head before the trailing entries that only say what was issued.
+    def statement(self) -> Statement:
+        """Return rule, runs, and the head before the trailing entries that only say what was issued.
 
         Issuing a certificate therefore does not change what the next certificate of the same spending says.
         """
-        return self._before_issued or self.head
+        return Statement(self.rule, tuple(self.runs.values()), self._before_issued or self.head)
 
     def spent(self) -> dict[Event, int]:
-        """All that was reserved: simple events, and how often."""
+        """Return all that was reserved: simple events, and how often."""
         return _spent_by(self.runs.values())
 
     def follow(self, entries: Iterable[str]) -> None:
@@ -129,9 +155,9 @@ class Book:
         for text in entries:
             try:
                 kind, *fields = json.loads(text)
-                self._before_issued = self.last_spending if kind == "issued" else None
+                self._before_issued = (self._before_issued or self.head) if kind == "issued" else None
                 getattr(self, f"_take_{kind}")(*fields)
-                self._state.update(_line(text))
+                self._state.update(f"{text}\n".encode())
             except _NO_SENSE as error:
                 raise LedgerCorrupted(ledger_texts.no_sense(self.sequence + 1, error)) from error
             self.sequence += 1
@@ -146,15 +172,12 @@ class Book:
     ) -> None:
         _insist(self.sequence >= 0, "the first entry is missing")
         _insist(name not in self.runs, "the run exists")
-        planned, apart = Event.from_dict(event), checked_distance(distance)
-        self.runs[name] = RunRecord(
-            name, plan, planned, data, taken=[0] * len(planned.parts()), distance=apart
-        )
+        self.runs[name] = replace(RunRecord.of(name, plan, event, None, distance), data=data)
 
     def _take_resume(self, name: str, attempt: int) -> None:
         record = self.runs[name]
         _insist(attempt == record.attempt + 1, "an attempt is missing")
-        record.attempt, record.reserved_before = attempt, record.reserved
+        self.runs[name] = replace(record, attempt=attempt, reserved_before=record.reserved)
 
     def _take_reserve(
         self, name: str, attempt: int, step: int, steps: int, part: int, done: int, *randomness: str
@@ -163,20 +186,20 @@ class Book:
         _insist(step == record.reserved + 1 and steps > 0 and part >= 0, "its steps do not follow")
         _insist(record.committed <= done < step, "its steps cannot have happened")
         _insist(randomness in ((), ("seed",)), "its randomness is not known to this version")
-        record.reserved += steps
-        record.committed = done
-        record.taken[part] += steps
-        record.seeded |= bool(randomness)
+        taken = list(record.taken)
+        taken[part] += whole("steps", steps, at_least=1, at_most=record.event.parts()[part][1] - taken[part])
+        seeded = record.seeded or bool(randomness)
+        self.runs[name] = replace(record, taken=tuple(taken), committed=done, seeded=seeded)
 
     def _take_commit(self, name: str, attempt: int, done: int) -> None:
         record = self._current(name, attempt)
         _insist(record.committed < done <= record.reserved, "its step was not reserved")
-        record.committed = done
+        self.runs[name] = replace(record, committed=done)
 
     def _take_mark(self, name: str, attempt: int, place: int) -> None:
         record = self._current(name, attempt)
         _insist(type(place) is int and record.marked < place, "a mark moves forward only")
-        record.marked = place
+        self.runs[name] = replace(record, marked=place)
 
     def _take_issued(self, kind: str, digest: str) -> None:
         _insist(kind in get_args(Issued), "nothing of this kind is issued")
@@ -187,36 +210,15 @@ class Book:
         _insist(attempt == record.attempt, "the attempt was over")
         return record
 
-    def next_row(self, entry: Entry) -> Row:
-        """``entry`` as the row that follows."""
-        text = _canonical(entry)
-        slot = _canonical(entry[:4])[:-1] if entry[0] == "reserve" else ""
-        return Row(self.sequence + 1, slot or None, text[len(slot) :])
-
-    def hash_after(self, row: Row) -> str:
-        """The hash of all entries and of this next one."""
-        state = self._state.copy()
-        state.update(_line(row.text))
-        return state.hexdigest()
-
 
 def first_entry(rule: SpendingRule) -> Entry:
-    """The entry that begins a ledger. The random name keeps any two ledgers apart."""
+    """Return the entry that begins a ledger. The random name keeps any two ledgers apart."""
     return ["ledger", FORMAT, secrets.token_hex(16), rule.to_dict()]
 
 
 def checked_distance(distance: object) -> float:
-    """A bound on a total variation distance, or :class:`~discreet.errors.InvalidParameter`."""
+    """Return a bound on a total variation distance, or raise :class:`~discreet.errors.InvalidParameter`."""
     return real("distance", distance, at_least=0, below=1, remedy="It bounds a total variation distance.")
-
-
-def _canonical(entry: Entry) -> str:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"))
-
-
-def _line(entry: str) -> bytes:
-    """An entry as it is hashed. Entries are JSON and hold no line break, so lines and entries are the same."""
-    return f"{entry}\n".encode()
 
 
 def _insist(condition: bool, otherwise: str) -> None:
@@ -224,104 +226,54 @@ def _insist(condition: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-# What a ledger says at one moment, as a value: its rule, its runs, and the head of all entries. It can be published:
-# it holds events and counts of steps, no clock and nothing about the data. Whoever has the entries can make it again,
-# without the key.
-
-
-@dataclass(frozen=True)
-class RunStatement:
-    """One run: the event that it may carry out, and how many steps of each part are spent."""
-
-    name: str
-    plan_hash: str
-    event: Event
-    taken: tuple[int, ...]
-    distance: float = 0.0
-    seeded: bool = field(default=False, compare=False)
-    """Whether the entries say that a seed made noise of the run. Certificates say so in their own words."""
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and isinstance(self.event, Event)):
-            raise InvalidParameter("run", self.name, "is not a run of a ledger.")
-        hex_digest("plan_hash", self.plan_hash)
-        counts = [count for _, count in self.event.parts()]
-        if len(self.taken) != len(counts):
-            raise InvalidParameter("taken", self.taken, f"must hold {len(counts)} numbers of steps.")
-        taken = (
-            whole("taken", taken, at_least=0, at_most=count, remedy="A run takes no step beyond its plan.")
-            for taken, count in zip(self.taken, counts, strict=True)
-        )
-        object.__setattr__(self, "taken", tuple(taken))
-        object.__setattr__(self, "distance", checked_distance(self.distance))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The run as plain data for JSON; without a distance it is what it was before there were any."""
-        data = asdict(self) | {"event": self.event.to_dict(), "taken": list(self.taken)}
-        left_out = {"seeded"} if self.distance else {"seeded", "distance"}
-        return {key: value for key, value in data.items() if key not in left_out}
-
-
 @dataclass(frozen=True)
 class Statement:
-    """The rule, the runs and the head of a ledger, all of one moment; see :attr:`Book.last_spending`."""
+    """The rule, the runs and the head of a ledger, all of one moment; see :meth:`Book.statement`.
+
+    It can be published: it holds events and counts of steps, no clock and nothing about the data. Whoever has the
+    entries can compute it without the key.
+    """
 
     rule: SpendingRule
-    runs: tuple[RunStatement, ...]
+    runs: tuple[RunRecord, ...]
     anchor: Anchor
 
     @classmethod
-    def of_book(cls, book: Book) -> Statement:
-        """What these entries say."""
-        runs = (
-            RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken), run.distance, run.seeded)
-            for run in book.runs.values()
-        )
-        return cls(book.rule, tuple(runs), book.last_spending)
-
-    @classmethod
     def of_entries(cls, entries: Iterable[str]) -> Statement:
-        """The same from the entries as text: their chain and their sense are checked on the way."""
+        """Return the statement of a ledger with these entries, which must make sense one after the other."""
         book = Book()
         book.follow(entries)
-        return cls.of_book(book)
+        return book.statement()
 
     def spent(self, *plan_hashes: str) -> dict[Event, int]:
-        """All steps that were reserved, or those under some plans: simple events, and how often."""
+        """Return all steps that were reserved, or those under some plans: simple events, and how often."""
         return _spent_by(run for run in self.runs if not plan_hashes or run.plan_hash in plan_hashes)
 
     @property
     def distance(self) -> float:
-        """How far the law of all releases is from the one of their events, at most; rounded up."""
+        """A bound on the total variation distance of all releases from those of their events, rounded up."""
         return min(1.0, math.fsum(run.distance for run in self.runs) * (1 + 1e-15))
 
     def to_dict(self) -> dict[str, Any]:
-        """The statement as plain data for JSON."""
+        """Return the statement as plain data for JSON."""
         runs = [run.to_dict() for run in self.runs]
         return {"rule": self.rule.to_dict(), "runs": runs, "anchor": asdict(self.anchor)}
 
     @classmethod
     def from_dict(cls, data: object) -> Statement:
-        """The inverse of :meth:`to_dict`; anything else is refused."""
+        """Return the statement of plain data; refuse all that :meth:`to_dict` does not write."""
         try:
             fields: dict[str, Any] = dict(data)  # type: ignore[call-overload]
-            runs = tuple(_run(run) for run in fields.pop("runs"))
-            statement = cls(SpendingRule.from_dict(fields.pop("rule")), runs, Anchor(**fields.pop("anchor")))
+            runs = tuple(RunRecord.of(**({"distance": 0.0} | run)) for run in fields["runs"])
+            statement = cls(SpendingRule.from_dict(fields["rule"]), runs, Anchor(**fields["anchor"]))
         except (TypeError, ValueError, LookupError) as error:
             raise InvalidParameter("ledger", data, f"is not what a ledger says ({error}).") from None
-        if fields or len({run.name for run in runs}) < len(runs):
+        if statement.to_dict() != data or len({run.name for run in runs}) < len(runs):
             raise InvalidParameter("ledger", data, "is not what a ledger says.")
         return statement
 
 
-def _run(data: dict[str, Any]) -> RunStatement:
-    fields = dict(data)
-    event, taken = Event.from_dict(fields.pop("event")), tuple(fields.pop("taken"))
-    return RunStatement(event=event, taken=taken, seeded=False, **fields)
-
-
-def _spent_by(runs: Iterable[RunRecord | RunStatement]) -> dict[Event, int]:
-    """All steps that these runs have reserved: simple events, and how often."""
+def _spent_by(runs: Iterable[RunRecord]) -> dict[Event, int]:
     total: dict[Event, int] = {}
     for run in runs:
         for (event, _), taken in zip(run.event.parts(), run.taken, strict=True):
@@ -349,8 +301,8 @@ class Anchor:
     @classmethod
     def of(cls, entries: Iterable[str]) -> Anchor:
         """The anchor of a ledger with these entries. It needs no key, so anybody can check an anchor."""
-        lines = list(map(_line, entries))
-        return cls(len(lines) - 1, hashlib.sha256(b"".join(lines)).hexdigest())
+        lines = [f"{entry}\n" for entry in entries]
+        return cls(len(lines) - 1, hashlib.sha256("".join(lines).encode()).hexdigest())
 
     def to_json(self) -> str:
         """The anchor as text."""

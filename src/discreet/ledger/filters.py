@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -112,22 +112,36 @@ class SpendingRule(ABC):
         """The privacy curve of all releases under this rule together, where more is known than a guarantee."""
         return None
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The rule as plain data for JSON."""
+        """Return the rule as plain data for JSON.
+
+        A filter that holds a part of delta back has a name that versions before 0.2 refuse.
+        """
+        values = {name: _plain(value) for name, value in vars(self).items()}
+        spare = values.pop("spare", 0.0)
+        name = {"rule": f"{self.kind}-2", "spare": spare} if spare else {"rule": self.kind}
+        return name | values
 
     @staticmethod
     def from_dict(data: object) -> SpendingRule:
-        """The inverse of :meth:`to_dict`. Anything that is not a rule is refused."""
-        if isinstance(data, dict):
-            read = READ.get(str(data.get("rule")))
-            try:
-                found = None if read is None else read(data)
-                if found is not None and found.to_dict().keys() == data.keys():  # no unknown keys
-                    return found
-            except (KeyError, TypeError):
-                pass
-        raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(READ)}.")
+        """Return the rule of plain data; refuse all that :meth:`to_dict` does not write."""
+        name = str(data.get("rule")) if isinstance(data, dict) else ""
+        rule = RULES.get(name.removesuffix("-2"))
+        if isinstance(data, dict) and rule is not None:
+            values: dict[str, Any] = ({"spare": 0.0} if issubclass(rule, Filter) else {}) | data
+            del values["rule"]
+            with suppress(TypeError, KeyError):
+                values["budget"] = Budget.from_dict(values["budget"])
+                if rule is FixedPlan:
+                    values["event"] = Event.from_dict(values["event"])
+                spending_rule: SpendingRule = rule(**values)
+                if spending_rule.to_dict() == data:
+                    return spending_rule
+        raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(RULES)}.")
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if isinstance(value, Event | Budget) else value
 
 
 CLOSER = 1e-5  # the tolerance of a second look
@@ -159,14 +173,14 @@ class FixedPlan(SpendingRule):
         group_size: int = 1,
         unit: Unit = "record",
     ) -> FixedPlan:
-        """The rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``.
+        """Return the rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``.
 
-        It leaves room for the distance of noise in integers: see :meth:`at_distance`.
+        Guarantee: the plan decides what may happen, and its curve what is promised, whatever epsilon is proposed.
         """
-        curve = account(event, neighbours, group_size)
-        epsilon = _epsilon_at(curve, delta * (1 - SPARE))
-        epsilon = curve.guarantee(delta).epsilon.upper if epsilon == math.inf else epsilon
-        return cls(event, Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, group_size, unit))
+        from discreet.ledger.filter_search import proposed_epsilon
+
+        wish = delta, neighbours, group_size
+        return cls(event, Budget(proposed_epsilon(event, *wish), *wish, unit))
 
     def room(self, spent: Spent, event: Event) -> int:
         planned = dict(self.event.parts())
@@ -187,7 +201,7 @@ class FixedPlan(SpendingRule):
         if not distance or guarantee.delta == 0:
             return guarantee
         left = Fraction(budget.delta) - _cost_of_distance(budget.epsilon) * Fraction(distance)
-        epsilon = _epsilon_at(self.curve(), math.nextafter(float(left), 0.0)) if left > 0 else math.inf
+        epsilon = epsilon_at(self.curve(), math.nextafter(float(left), 0.0)) if left > 0 else math.inf
         if epsilon > budget.epsilon:
             return guarantee.at_distance(distance)
         bounds = Bounds(guarantee.epsilon.lower, max(epsilon, guarantee.epsilon.upper))
@@ -195,9 +209,6 @@ class FixedPlan(SpendingRule):
 
     def curve(self) -> PrivacyCurve:
         return account(self.event, self.budget.neighbours, self.budget.group_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rule": self.kind, "event": self.event.to_dict(), "budget": self.budget.to_dict()}
 
 
 class Filter(SpendingRule):
@@ -220,6 +231,14 @@ class Filter(SpendingRule):
     """
 
     spare: float
+
+    def _check_shares(self) -> None:
+        checked_budget(self.budget)
+        remedy = (
+            f"It is the part of delta that is held back for noise in integers; leave it out for {SPARE:g}."
+        )
+        spare = real("spare", self.spare, at_least=0, at_most=0.5, remedy=remedy)
+        object.__setattr__(self, "spare", spare)
 
     @property
     def accounted_delta(self) -> float:
@@ -289,8 +308,7 @@ class GaussianFilter(Filter):
     kind: ClassVar[str] = "gaussian-filter"
 
     def __post_init__(self) -> None:
-        checked_budget(self.budget)
-        object.__setattr__(self, "spare", _checked_spare(self.spare))
+        self._check_shares()
 
     def prices(self, event: Event) -> tuple[float]:
         if not isinstance(event, Gaussian):
@@ -310,17 +328,6 @@ class GaussianFilter(Filter):
         mu = math.nextafter(_gaussian_mu(self.budget.epsilon, self.accounted_delta), math.inf)
         return account(Gaussian(reach / mu), self.budget.neighbours, self.budget.group_size)
 
-    def to_dict(self) -> dict[str, Any]:
-        return _named(self.kind, self.spare) | {"budget": self.budget.to_dict()}
-
-
-READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
-    FixedPlan.kind: lambda data: FixedPlan(Event.from_dict(data["event"]), Budget.from_dict(data["budget"])),
-    GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"]), 0.0),
-    "gaussian-filter-2": lambda data: GaussianFilter(Budget.from_dict(data["budget"]), data["spare"]),
-    "truncated-renyi-filter": lambda data: _truncated(data, 0.0),
-    "truncated-renyi-filter-2": lambda data: _truncated(data, data["spare"]),
-}
 
 LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
 
@@ -335,25 +342,10 @@ def renyi_limit(epsilon: float, delta: float, order: float) -> Fraction:
 
 
 def checked_budget(budget: Budget) -> Budget:
-    """The budget, if it is one for noise with Gaussian tails."""
+    """Return the budget, if it is one for noise with Gaussian tails."""
     remedy = "Noise with Gaussian tails is never purely private; choose for instance 1e-6."
     real("delta", _a_budget(budget).delta, at_least=1e-300, below=1, remedy=remedy)
     return budget
-
-
-def _checked_spare(spare: object) -> float:
-    remedy = f"It is the part of delta that is held back for noise in integers; leave it out for {SPARE:g}."
-    return real("spare", spare, at_least=0, at_most=0.5, remedy=remedy)
-
-
-def _named(kind: str, spare: float) -> dict[str, Any]:
-    """The name of a filter in files. Versions before 0.2 refuse one that holds a part of delta back."""
-    return {"rule": f"{kind}-2", "spare": spare} if spare else {"rule": kind}
-
-
-def _truncated(data: dict[str, Any], spare: float) -> TruncatedRenyiFilter:
-    numbers = data["order"], data["cut"], data["exposure"]
-    return TruncatedRenyiFilter(Budget.from_dict(data["budget"]), *numbers, spare)
 
 
 def _cost_of_distance(epsilon: float) -> Fraction:
@@ -361,7 +353,7 @@ def _cost_of_distance(epsilon: float) -> Fraction:
     return 1 + Fraction(math.exp(min(epsilon, 700.0)) * (1 + 1e-15))
 
 
-def _epsilon_at(curve: PrivacyCurve, delta: float) -> float:
+def epsilon_at(curve: PrivacyCurve, delta: float) -> float:
     """The certified epsilon at ``delta``; infinity if none was found."""
     try:
         return curve.guarantee(delta).epsilon.upper
@@ -373,9 +365,6 @@ def _a_budget(budget: Budget) -> Budget:
     if not isinstance(budget, Budget):
         raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
     return budget
-
-
-# A filter for every kind of release, in which rare large losses count as exposure and the others as moments.
 
 
 @dataclass(frozen=True)
@@ -395,8 +384,7 @@ class TruncatedRenyiFilter(Filter):
     kind: ClassVar[str] = "truncated-renyi-filter"
 
     def __post_init__(self) -> None:
-        checked_budget(self.budget)
-        object.__setattr__(self, "spare", _checked_spare(self.spare))
+        self._check_shares()
         order, cut = checked_order_and_cut(self.order, self.cut)
         exposure = real("exposure", self.exposure, above=0, below=self.accounted_delta)
         for name, value in (("order", order), ("cut", cut), ("exposure", exposure)):
@@ -406,20 +394,13 @@ class TruncatedRenyiFilter(Filter):
             raise InvalidParameter("order", order, remedy)
 
     def prices(self, event: Event) -> tuple[float, ...]:
-        try:
-            return _prices(event, self.order, self.cut, self.budget)
-        except UnsupportedEvent as error:
-            raise UnsupportedEvent(f"no filter can price {event!r}: {error}") from None
+        return _prices(event, self.order, self.cut, self.budget)
 
     def limits(self) -> tuple[Fraction, ...]:
         """For each direction: what the divergences, and what the masses may add up to."""
         left = self.accounted_delta - self.exposure
         limit = renyi_limit(self.budget.epsilon, left, self.order)
         return (limit, Fraction(self.exposure)) * 2
-
-    def to_dict(self) -> dict[str, Any]:
-        numbers = {"order": self.order, "cut": self.cut, "exposure": self.exposure}
-        return _named(self.kind, self.spare) | {"budget": self.budget.to_dict()} | numbers
 
     @classmethod
     def for_event(cls, event: Event, budget: Budget) -> TruncatedRenyiFilter:
@@ -433,3 +414,6 @@ class TruncatedRenyiFilter(Filter):
 def _prices(event: Event, order: float, cut: float, budget: Budget) -> tuple[float, ...]:
     costs = truncated_costs(event, order, cut, budget.neighbours, budget.group_size)
     return tuple(max(price, LEAST) for cost in costs.values() for price in cost)
+
+
+RULES: dict[str, type[Any]] = {rule.kind: rule for rule in (FixedPlan, GaussianFilter, TruncatedRenyiFilter)}

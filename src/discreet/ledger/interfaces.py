@@ -25,12 +25,8 @@ class Store(Protocol):
     """A database that holds one ledger."""
 
     @classmethod
-    def holds_something(cls, place: Path | str) -> bool:
-        """Whether ``place`` is taken, by a ledger or by anything else."""
-
-    @classmethod
-    def check_free(cls, place: Path | str) -> None:
-        """Raise if ``place`` holds something already."""
+    def occupant(cls, place: Path | str) -> str:
+        """Name the ledger, or anything else, that ``place`` holds; empty if it is free."""
 
     @classmethod
     def create(cls, place: Path | str, row: Row, head: Head) -> None:

@@ -1,7 +1,8 @@
-"""The one way to read and write a ledger: a turn, in which nobody else writes and all that was written is proved.
+"""Exclusive, verified access to a ledger, and the runs that reserve steps in it.
 
-A turn first reads what others have added since the last one, checks it against the sealed head, and adds it to
-the book. Only then may it add an entry of its own. A :class:`Run` takes such turns: reserve, release, commit.
+In a turn nobody else writes. It first reads what others have added since the last one, checks it against the sealed
+head, and adds it to the state. Only then may it add an entry of its own. A :class:`Run` takes such turns: reserve,
+release, commit.
 """
 
 from __future__ import annotations
@@ -10,69 +11,61 @@ import hmac
 import math
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
+from discreet.files import canonical
 from discreet.ledger import ledger_texts
 from discreet.ledger.book import Book, Entry, RunRecord, seal_of
 from discreet.ledger.interfaces import Store
 from discreet.ledger.store import Head, Row, Transaction
 
 
-class Turn:
-    """The book, up to date, and the chance to add one entry to it."""
-
-    def __init__(self, transaction: Transaction, book: Book, key: bytes) -> None:
-        self.book = book
-        self.added: list[str] = []
-        self._transaction = transaction
-        self._key = key
-
-    def add(self, entry: Entry) -> None:
-        """Write ``entry``; it is on disk when the turn is over."""
-        row = self.book.next_row(entry)
-        self._transaction.append(row, sealed_head(self.book, row, self._key))
-        self.added.append(row.text)
-
-    def data_tag(self, data: str | None) -> str | None:
-        """How entries name the data of a run: only who has the key can tell which name it was."""
-        return None if data is None else hmac.digest(self._key, f"data {data}".encode(), "sha256").hex()
-
-    def entries(self) -> list[str]:
-        """Every entry."""
-        return list(self._transaction.entries(after=-1, until=self.book.sequence))
-
-
 class Journal:
-    """A store, the key to its seal, and the book that was read from it. May be shared by threads."""
+    """A store, the key to its seal, and the state that was read from it. May be shared by threads."""
+
+    _transaction: Transaction
 
     def __init__(self, store: Store, key: bytes) -> None:
-        self._store = store
-        self._key = key
-        self._book = Book()
+        self.book = Book()
+        self._store, self._key = store, key
         self._lock = threading.RLock()
         self._process = os.getpid()
-        self._refusal = ""
+        self._refusal = ""  # not empty while the state may differ from what is on disk
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
-        """An exclusive turn. If anything goes wrong in it, nothing of it is kept."""
+    def turn(self) -> Iterator[Journal]:
+        """Begin an exclusive turn. If it fails, nothing that it added is kept."""
         with self._lock:
             self.check_usable()
+            self._refusal = ledger_texts.INTERRUPTED
             try:
-                with self._store.transaction() as transaction:
-                    self._catch_up(transaction)
-                    turn = Turn(transaction, self._book, self._key)
-                    yield turn
+                with self._store.transaction() as self._transaction:
+                    self._catch_up(self._transaction)
+                    self._refusal = ""
+                    yield self
+                self._refusal = ""
             except (LedgerCorrupted, LedgerUnavailable) as error:
                 # What is on disk after a failed write is known only after reading all of it anew.
                 self._refusal = ledger_texts.failed_before(error)
                 raise
-            self._follow(turn.added)
+
+    def add(self, entry: Entry) -> None:
+        """Write ``entry``, the last act of a turn; it is on disk when the turn is over."""
+        self._refusal = ledger_texts.INTERRUPTED
+        self._transaction.append(*next_row(self.book, entry, self._key))
+
+    def data_tag(self, data: str | None) -> str | None:
+        """Return the name of the data of a run in entries: only the key tells which name it was."""
+        return None if data is None else hmac.digest(self._key, f"data {data}".encode(), "sha256").hex()
+
+    def entries(self) -> list[str]:
+        """Return every entry."""
+        return list(self._transaction.entries(after=-1, until=self.book.sequence))
 
     def check_usable(self) -> None:
         """Raise if this handle was closed, has failed, or belongs to another process."""
@@ -82,20 +75,15 @@ class Journal:
             raise LedgerUnavailable(self._refusal)
 
     def _catch_up(self, transaction: Transaction) -> None:
-        head, book = transaction.head(), self._book
+        head, book = transaction.head(), self.book
         own = seal_of(self._key, head.sequence, head.hash)
         if not hmac.compare_digest(head.seal.encode(), own.encode()):
             raise LedgerCorrupted(ledger_texts.OTHER_SEAL)
         if head.sequence < book.sequence:
             raise LedgerCorrupted(ledger_texts.rolled_back(head.sequence, book.sequence))
-        self._follow(transaction.entries(after=book.sequence, until=head.sequence))
+        book.follow(transaction.entries(after=book.sequence, until=head.sequence))
         if not transaction.last() == head.sequence == book.sequence or head.hash != book.hash:
             raise LedgerCorrupted(ledger_texts.other_entries(book.sequence, head.sequence))
-
-    def _follow(self, entries: Iterable[str]) -> None:
-        self._refusal = ledger_texts.INTERRUPTED
-        self._book.follow(entries)
-        self._refusal = ""
 
     def close(self) -> None:
         """Let go of the database."""
@@ -105,10 +93,13 @@ class Journal:
                 self._store.close()
 
 
-def sealed_head(book: Book, row: Row, key: bytes) -> Head:
-    """The head of a ledger when ``row`` has been added to ``book``."""
-    hash = book.hash_after(row)
-    return Head(row.sequence, hash, seal_of(key, row.sequence, hash))
+def next_row(book: Book, entry: Entry, key: bytes) -> tuple[Row, Head]:
+    """Add ``entry`` to the state, and return the row and the sealed head that record it."""
+    text = canonical(entry)
+    slot = canonical(entry[:4])[:-1] if entry[0] == "reserve" else ""
+    book.follow([text])
+    head = Head(book.sequence, book.hash, seal_of(key, book.sequence, book.hash))
+    return Row(book.sequence, slot or None, text[len(slot) :]), head
 
 
 LEASES = 100
@@ -214,7 +205,7 @@ class Run:
         with self._journal.turn() as turn:
             return self._reserve(turn, steps, event, self._record(turn.book).committed)
 
-    def _reserve(self, turn: Turn, steps: int, event: Event, done: int) -> Lease:
+    def _reserve(self, turn: Journal, steps: int, event: Event, done: int) -> Lease:
         record = self._record(turn.book)
         if steps > record.left(event):
             raise PlanViolation(ledger_texts.beyond_plan(self.name, record.left(event), event, steps))
@@ -231,7 +222,7 @@ class Run:
         with self._journal.turn() as turn:
             self._commit(turn, step)
 
-    def _commit(self, turn: Turn, step: int) -> None:
+    def _commit(self, turn: Journal, step: int) -> None:
         record = self._record(turn.book)
         if not record.reserved_before < step <= record.reserved:
             raise PlanViolation(ledger_texts.not_reserved(self.name, step))

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import secrets
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -18,6 +17,7 @@ from discreet.errors import (
     LedgerUnavailable,
     PlanViolation,
     one_of,
+    without_passwords,
 )
 from discreet.events import Event
 from discreet.files import appears_whole
@@ -34,9 +34,9 @@ from discreet.ledger.book import (
 )
 from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
 from discreet.ledger.interfaces import Store
-from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
+from discreet.ledger.journal import Journal, Run, next_row, refuse_beyond_budget, refuse_beyond_spare
 from discreet.ledger.ledger_views import LedgerViews
-from discreet.ledger.store import Head, Row, SQLiteStore, in_memory
+from discreet.ledger.store import SQLiteStore, in_memory
 
 Place = str | Path
 Key = bytes | str | Path | None
@@ -63,9 +63,10 @@ class Ledger(LedgerViews):
         """
         store = _store_kind(place)
         _check_promise(rule)
-        store.check_free(place)
-        secret = _key_of_new(place, key)
-        store.create(place, *_first_entry(rule, secret))
+        if occupant := store.occupant(place):
+            raise InvalidParameter("place", without_passwords(str(place)), ledger_texts.occupied(occupant))
+        secret = _key(place, key, new=True)
+        store.create(place, *next_row(Book(), first_entry(rule), secret))
         return cls.open(place, key=secret)
 
     @classmethod
@@ -77,7 +78,7 @@ class Ledger(LedgerViews):
         ``rule``, if given, must be the one it was created with. With an ``anchor`` taken earlier, a ledger that
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
-        secret = _key_of_existing(place, key)
+        secret = _key(place, key)
         ledger = cls(Journal(_store_kind(place).existing(place), secret))
         try:
             ledger._check_rule(rule)
@@ -94,7 +95,7 @@ class Ledger(LedgerViews):
 
         Guarantee: a ledger that was lost is not begun anew while its key file is there.
         """
-        if _store_kind(place).holds_something(place):
+        if _store_kind(place).occupant(place):
             return cls.open(place, key=key)
         path = _key_path(place, key)
         if path.exists():
@@ -106,7 +107,7 @@ class Ledger(LedgerViews):
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)
         secret = os.urandom(32)
-        return cls(Journal(in_memory(*_first_entry(rule, secret)), secret), durable=False)
+        return cls(Journal(in_memory(*next_row(Book(), first_entry(rule), secret)), secret), durable=False)
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""
@@ -153,7 +154,7 @@ class Ledger(LedgerViews):
                 if nearer or began != (event.parts(), plan_hash, fingerprint):
                     raise PlanViolation(ledger_texts.departed(record, event, plan_hash, nearer, apart))
                 turn.add(["resume", name, record.attempt + 1])
-        return Run(self._journal, name, 1 if record is None else record.attempt, event)
+        return Run(self._journal, name, 1 if record is None else record.attempt + 1, event)
 
     def issue(self, kind: Issued, digest: str) -> None:
         """Write down that a certificate or a report with this SHA-256 was issued. Costs nothing.
@@ -181,9 +182,9 @@ class Ledger(LedgerViews):
             return turn.book.rule.room(turn.book.spent(), event)
 
     def runs(self) -> dict[str, RunRecord]:
-        """What is known of each run, by name."""
+        """Return the records of all runs, by name."""
         with self._journal.turn() as turn:
-            return deepcopy(turn.book.runs)
+            return dict(turn.book.runs)
 
     def anchor(self) -> Anchor:
         """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
@@ -193,7 +194,7 @@ class Ledger(LedgerViews):
     def statement(self) -> Statement:
         """What the ledger says now: rule, runs and head, all of one moment."""
         with self._journal.turn() as turn:
-            return Statement.of_book(turn.book)
+            return turn.book.statement()
 
     def entries(self) -> list[str]:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""
@@ -228,13 +229,6 @@ def _check_promise(rule: SpendingRule) -> None:
         raise BudgetExceeded(ledger_texts.beyond_own_budget(guarantee, rule.budget.epsilon))
 
 
-def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
-    """The first entry of a ledger with this rule, sealed."""
-    book = Book()
-    row = book.next_row(first_entry(rule))
-    return row, sealed_head(book, row, key)
-
-
 def _store_kind(place: Place) -> type[Store]:
     if not _in_database(place):
         if isinstance(place, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
@@ -258,16 +252,12 @@ def _key_path(place: Place, key: str | Path | None) -> Path:
     return Path(f"{place}.key")
 
 
-def _key_of_new(place: Place, key: Key) -> bytes:
+def _key(place: Place, key: Key, *, new: bool = False) -> bytes:
     if isinstance(key, bytes):
         return checked_key(key)
     path = _key_path(place, key)
     # The key file beside a ledger belongs to it alone. If only the key is left, the ledger was lost.
-    return read_key_file(path) if key is not None and path.exists() else new_key_file(path)
-
-
-def _key_of_existing(place: Place, key: Key) -> bytes:
-    return checked_key(key) if isinstance(key, bytes) else read_key_file(_key_path(place, key))
+    return new_key_file(path) if new and (key is None or not path.exists()) else read_key_file(path)
 
 
 def _run_name(name: object) -> str:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from discreet.errors import InvalidParameter, cut
 from discreet.events import Event
 from discreet.guarantee import Budget
+
+if TYPE_CHECKING:
+    from discreet.ledger.book import RunRecord
 
 RESTORE = "Restore the ledger from a backup and open it with its anchor."
 NEWEST = "Bring back the newest copy; what was spent after an older one would be forgotten."
 
 FORKED = "A ledger cannot be used in a forked process; open it there anew."
 CLOSED = "This ledger is closed; open it again."
-INTERRUPTED = "This ledger was interrupted while it was read; open it again."
+INTERRUPTED = "This ledger was interrupted while it was read or written; open it again."
 NO_HEAD = "The ledger has lost its head. Restore it from a backup and open it with its anchor."
 OTHER_SEAL = (
     "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
 )
+CREATED_MEANWHILE = "was created by another process just now; open it."
 BEYOND_PLAN = "What goes beyond the plan needs a run of its own."
 
 
@@ -105,14 +109,7 @@ def beyond_spare(distance: float, budget: Budget) -> str:
     )
 
 
-class _Run(Protocol):
-    name: str
-    event: Event
-    plan_hash: str
-    distance: float
-
-
-def departed(run: _Run, event: Event, plan_hash: str, nearer: bool, distance: float) -> str:
+def departed(run: RunRecord, event: Event, plan_hash: str, nearer: bool, distance: float) -> str:
     """A run that is resumed otherwise than it began."""
     if run.event.parts() != event.parts():
         how = f"to release {list_parts(run.event)}, not {list_parts(event)}"
@@ -231,3 +228,23 @@ def name_as_typed() -> Iterator[None]:
         if typed is None:
             raise
         raise InvalidParameter(typed, error.value, error.requirement) from None
+
+
+def not_local(path: object) -> str:
+    """A file that SQLite cannot write ahead."""
+    return f"{path} cannot be written ahead; a ledger needs a local file system."
+
+
+def other_tables(path: object) -> str:
+    """A database that is no ledger."""
+    return f"{path} is not a ledger, or its tables were altered."
+
+
+def no_ledger(path: object) -> str:
+    """A place without a ledger."""
+    return f"There is no ledger at {path}. Make one with Ledger.create, or restore it."
+
+
+def occupied(occupant: str) -> str:
+    """A place for a new ledger that is not free."""
+    return f"{occupant} exists already. Open that ledger, or choose another name."

@@ -7,7 +7,7 @@ the address: ``postgresql://user@host/database?options=-csearch_path=study_7``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +55,15 @@ class PostgresStore:
         return self._connection.execute(sqlalchemy.text(sql), parameters)
 
     @classmethod
-    def holds_something(cls, place: Path | str) -> bool:
-        store = cls(str(place))
-        try:
-            with store._committed():
-                found = store._execute("SELECT to_regclass('ledger_entries') IS NOT NULL", {})
-                return any(row[0] for row in found)
-        finally:
-            store.close()
-
-    @classmethod
-    def check_free(cls, place: Path | str) -> None:
-        if cls.holds_something(place):
-            remedy = "holds a ledger already. Open that one, or choose another schema."
-            raise InvalidParameter("place", without_passwords(str(place)), remedy)
+    def occupant(cls, place: Path | str) -> str:
+        with closing(cls(str(place))) as store, store._committed():
+            found = store._execute("SELECT to_regclass('ledger_entries') IS NOT NULL", {})
+            return "A ledger in this schema" if any(row[0] for row in found) else ""
 
     @classmethod
     def create(cls, place: Path | str, row: Row, head: Head) -> None:
-        store = cls(str(place))
-        try:
-            with store._committed() as transaction:
-                transaction.begin_book(row, head)
-        finally:
-            store.close()
+        with closing(cls(str(place))) as store, store._committed() as transaction:
+            transaction.begin_book(row, head)
 
     @classmethod
     def existing(cls, place: Path | str) -> PostgresStore:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.files import appears_whole
 from discreet.ledger import ledger_texts
+from discreet.ledger.local_disk import refuse_network
 
 # A slot is the beginning of a reservation, up to its run, attempt and first step; the rest of its text is in
 # ``entry``. So the database itself refuses to reserve a step twice, and nothing is written down twice.
@@ -110,30 +111,37 @@ class SQLiteStore:
                 path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
             try:
-                self._set_up(path)
+                self._set_up()
             except BaseException:
                 self.close()
                 raise
 
-    def _set_up(self, path: Path | str) -> None:
+    def _set_up(self) -> None:
+        """Require durable writes, our tables and nothing else (a trigger could undo them), and no damaged page.
+
+        Copying the write-ahead log into the file first writes anew whatever an earlier failed sync may have
+        left in memory only.
+        """
         run = self._database.execute
         run("PRAGMA trusted_schema = OFF")
         run("PRAGMA synchronous = FULL")
         run("PRAGMA fullfsync = ON")
-        if path != ":memory:" and run("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-            raise LedgerUnavailable(f"{path} cannot be written ahead; a ledger needs a local file system.")
+        if self._path == ":memory:":
+            return
+        if run("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+            raise LedgerUnavailable(ledger_texts.not_local(self._path))
+        run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        tables = run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rootpage").fetchall()
+        if tuple(sql for (sql,) in tables) != TABLES:
+            raise LedgerCorrupted(ledger_texts.other_tables(self._path))
+        if run("PRAGMA quick_check").fetchall() != [("ok",)]:
+            raise LedgerCorrupted(ledger_texts.damaged(self._path))
 
     @classmethod
-    def holds_something(cls, place: Path | str) -> bool:
-        return Path(place).exists()
-
-    @classmethod
-    def check_free(cls, place: Path | str) -> None:
-        _refuse_network(Path(place))
-        for file in (Path(place), *side_files(Path(place))):
-            if file.exists():
-                remedy = f"{file.name} exists already. Open that ledger, or choose another name."
-                raise InvalidParameter("place", str(place), remedy)
+    def occupant(cls, place: Path | str) -> str:
+        refuse_network(Path(place))
+        taken = (file.name for file in (Path(place), *side_files(Path(place))) if file.exists())
+        return next(taken, "")
 
     @classmethod
     def create(cls, place: Path | str, row: Row, head: Head) -> None:
@@ -149,42 +157,16 @@ class SQLiteStore:
                 finally:
                     database.close()
         except FileExistsError:
-            raise InvalidParameter(
-                "place", str(path), "was created by another process just now; open it."
-            ) from None
+            raise InvalidParameter("place", str(path), ledger_texts.CREATED_MEANWHILE) from None
         except OSError as error:
             raise LedgerUnavailable(f"The ledger {path} cannot be created: {error}.") from error
 
     @classmethod
     def existing(cls, place: Path | str) -> SQLiteStore:
-        path = Path(place)
-        if not path.is_file():
-            raise LedgerUnavailable(
-                f"There is no ledger at {path}. Make one with Ledger.create, or restore it."
-            )
-        _refuse_network(path)
-        store = cls(path)
-        try:
-            with _sqlite_errors(path):
-                store._check_file()
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    def _check_file(self) -> None:
-        """Our tables and nothing else (a trigger could undo what we write), and no damaged page.
-
-        Copying the write-ahead log into the file first writes anew whatever an earlier failed sync may have
-        left in memory only.
-        """
-        run = self._database.execute
-        run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        tables = run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rootpage").fetchall()
-        if tuple(sql for (sql,) in tables) != TABLES:
-            raise LedgerCorrupted(f"{self._path} is not a ledger, or its tables were altered.")
-        if run("PRAGMA quick_check").fetchall() != [("ok",)]:
-            raise LedgerCorrupted(ledger_texts.damaged(self._path))
+        if not Path(place).is_file():
+            raise LedgerUnavailable(ledger_texts.no_ledger(place))
+        refuse_network(Path(place))
+        return cls(Path(place))
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -222,12 +204,6 @@ class SQLiteStore:
             self._database.close()
 
 
-def _refuse_network(path: Path) -> None:
-    kind = remote_filesystem(path.resolve(), mount_table())
-    if kind is not None:
-        raise LedgerUnavailable(ledger_texts.on_network(path, kind))
-
-
 def in_memory(row: Row, head: Head) -> SQLiteStore:
     """A store that lives and dies with the process."""
     store = SQLiteStore(":memory:")
@@ -254,34 +230,3 @@ def _sqlite_errors(path: Path | str) -> Iterator[None]:
         if isinstance(error, sqlite3.OperationalError) and code not in (None, sqlite3.SQLITE_ERROR):
             raise LedgerUnavailable(ledger_texts.unusable(path, error)) from error
         raise LedgerCorrupted(ledger_texts.damaged(f"The ledger {path}", error)) from error
-
-
-_REMOTE = (
-    *("nfs", "cifs", "smb", "afs", "ceph", "gluster", "lustre"),
-    *("fuse.sshfs", "fuse.gluster", "fuse.s3fs"),
-)
-
-
-def remote_filesystem(path: Path, mounts: str) -> str | None:
-    """The kind of network file system that holds ``path``, or None; ``mounts`` is /proc/self/mountinfo.
-
-    Locks and fsync of network file systems cannot be relied upon, and a ledger relies on both.
-
-    >>> remote_filesystem(Path("/data/a.ledger"), "9 1 0:1 / /data rw - nfs4 server:/x rw")
-    'nfs4'
-    """
-    deepest, found = -1, ""
-    for line in mounts.splitlines():
-        fields, _, rest = line.partition(" - ")
-        point = Path(fields.split()[4].replace("\\040", " "))
-        if path.is_relative_to(point) and len(point.parts) >= deepest:
-            deepest, found = len(point.parts), rest.split()[0]
-    return found if found.startswith(_REMOTE) else None
-
-
-def mount_table() -> str:
-    """The mount table, or nothing where the system does not show one."""
-    try:
-        return Path("/proc/self/mountinfo").read_text()
-    except OSError:
-        return ""

@@ -48,11 +48,11 @@ from discreet.linear.glm.typical_people import Typical, declared_rows, learned_r
 from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
-from discreet.linear.out_of_core import store_rows
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import Tape
+from discreet.linear.row_source import store_rows
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.storage import Storage

@@ -10,7 +10,7 @@ array([1234.5,    7. ,    nan,    nan])
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from typing import Any
@@ -18,10 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.column_kinds import EPOCH, ISO, Category, Date, Flag, Numeric
+from discreet.core.columns import floats_of
+from discreet.linear.column_kinds import EPOCH, ISO, Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.inputs import codes, numbers
 
 Floats = NDArray[np.floating[Any]]
+Cells = NDArray[Any]
+Read = Callable[[Any], Cells]
+"""From the cells of a column, as they are in a file, to an array for estimators."""
 
 _PER_DAY = {
     "D": 1,
@@ -133,3 +137,62 @@ def _each(values: NDArray[Any], read: Callable[[Any], Any], kind: Any = object) 
             known[cell] = meaning
         found[place] = meaning
     return found.reshape(values.shape)
+
+
+def reader(column: Column | Unit) -> Read:
+    """How to read the cells of such a column."""
+    if isinstance(column, Unit):
+        return as_they_are
+    if isinstance(column, Date):
+        return lambda cells: dates(declared_numbers(column, _any_array(cells)))
+    if isinstance(column, Numeric):
+        return numbers_in if column.plain else as_they_are
+    return _Known(column).read
+
+
+def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
+    """The cells as numbers, NaN where one is none.
+
+    >>> numbers_in(["1.5", " 2 ", "", "many", None]).tolist()
+    [1.5, 2.0, nan, nan, nan]
+    """
+    array = _any_array(cells)
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else floats_of(array)
+
+
+def _any_array(cells: Sequence[Any]) -> Cells:
+    return cells if isinstance(cells, np.ndarray) else as_they_are(cells)
+
+
+def as_they_are(cells: Sequence[Any]) -> Cells:
+    """The cells in an array, whatever they are."""
+    array = np.empty(len(cells), object)
+    array[:] = cells
+    return array
+
+
+class _Known(dict[Any, Any]):
+    """From a cell to the declared value that it stands for; None if it is none of them."""
+
+    def __init__(self, column: Category | Flag) -> None:
+        super().__init__({value: value for value in column.values if isinstance(value, str)})
+        self._numbers = {value: value for value in column.values if not isinstance(value, str)}
+        self._column, self._texts = column, {forgiven(column, value): value for value in self}
+
+    def read(self, cells: Sequence[Any]) -> Cells:
+        """The declared values of the cells.
+
+        >>> _Known(Category(("clerk", 1))).read(["clerk", " clerk", "1.0", "pilot", None]).tolist()
+        ['clerk', 'clerk', 1, None, None]
+        """
+        return as_they_are(list(map(self.__getitem__, cells)))
+
+    def __missing__(self, cell: Any) -> Any:
+        text = cell.strip() if isinstance(cell, str) else None
+        found = dict.get(self, text, self._texts.get(forgiven(self._column, text)))
+        if found is None and self._numbers:
+            word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
+            found = self._numbers.get(numbers_in([word])[0] if isinstance(word, str) else word)
+        if len(self) < 10_000:
+            self[cell] = found
+        return found

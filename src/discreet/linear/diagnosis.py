@@ -37,7 +37,7 @@ from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.steps import LEAST_SLOPE
 from discreet.linear.linear_model import LinearModel
-from discreet.linear.views.coordinates import Released
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 

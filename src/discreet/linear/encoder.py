@@ -38,19 +38,11 @@ from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.declarations import type_error
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.inputs import (
-    OnDemand,
-    cells_of,
-    codes,
-    column_names,
-    is_frame,
-    lazy_column,
-    number_table,
-    numbers,
-)
+from discreet.linear.inputs import cells_of, codes, column_names, is_frame, lazy_column, number_table, numbers
 from discreet.linear.kernels.csr_entries import bound_entries
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import scale_rows
+from discreet.linear.on_demand import OnDemand
 from discreet.linear.schema import Schema
 
 Floats = NDArray[np.floating[Any]]

@@ -28,8 +28,8 @@ from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.linear_model import LinearModel
+from discreet.linear.row_views.curves import Basis, Curve
 from discreet.linear.schema import Schema
-from discreet.linear.views.curves import Basis, Curve
 
 
 def plain_pipeline(model: FittedModel) -> Pipeline:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.parquet import ArrowSource, pyarrow
 from discreet.linear.partition_results import Answer, PartitionResults
-from discreet.linear.partitions import without_rows
-from discreet.linear.tables import Source
+from discreet.linear.partitions import NoRows
+from discreet.linear.row_source import Source
 
 Numbers = NDArray[np.int64]
 
@@ -63,7 +63,8 @@ class Frames:
 
     def without_rows(self) -> Source:
         """The table as its driver knows it."""
-        return without_rows(FramePart("frame", 0, "", self._empty).source())
+        source: Any = FramePart("frame", 0, "", self._empty).source()
+        return NoRows(source.path, source.names, source.schema)
 
 
 def empty_frame(frame: Any) -> Any:

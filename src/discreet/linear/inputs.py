@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
@@ -24,8 +24,7 @@ from scipy.sparse import csr_array, issparse
 from discreet.core import columns
 from discreet.errors import InvalidParameter
 from discreet.linear.declarations import refuse_labels, shape_error, type_error
-from discreet.linear.kernels.csr_entries import in_order
-from discreet.linear.kernels.kernel import readable
+from discreet.linear.on_demand import OnDemand, sane_csr
 
 Floats = NDArray[np.floating[Any]]
 
@@ -56,32 +55,6 @@ def column_names(X: Any) -> tuple[str, ...] | None:
 def column_values(X: Any, name: str) -> NDArray[Any]:
     """One column of a frame as a numpy array of whatever type."""
     return cells_of(X[name])
-
-
-class OnDemand:
-    """Rows or a column, made when some are asked for by slice or number: large tables stay where they are."""
-
-    def __init__(self, shape: tuple[int, ...], read_rows: Callable[[Any], NDArray[Any]]) -> None:
-        self.shape, self.ndim = shape, len(shape)
-        self._read_rows = read_rows
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        return self._read_rows(rows)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:], dtype)
-
-
-def part_of(values: Any, rows: NDArray[np.int64] | None) -> Any:
-    """These rows of a table, a column or weights; all of them for None."""
-    if values is None or rows is None:
-        return values
-    if isinstance(values, np.ndarray) or issparse(values):
-        return values[rows]
-    return OnDemand((len(rows), *values.shape[1:]), lambda some: values[rows[some]])
 
 
 def lazy_column(X: Any, name: str) -> Any:
@@ -166,7 +139,9 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     length count as missing.
     """
     if issparse(X):
-        table = sane_csr(csr_array(X))
+        table = csr_array(X)
+        numbers(table.data[:0], name)  # types are refused here
+        table = sane_csr(table)
     elif is_frame(X):
         names = names_of(X)
         for column in names:
@@ -198,22 +173,6 @@ def _numbers_of_frame(X: Any, names: Any, table: str) -> OnDemand:
 
     read_rows(slice(0, 0))  # types are refused here
     return OnDemand((len(next(iter(columns.values()))), len(columns)), read_rows)
-
-
-def sane_csr(table: csr_array) -> csr_array:
-    """The sparse table with entries in existing columns only, each at most once; as it is, if it is so.
-
-    scipy does not look at indices, and compiled code would follow them anywhere.
-    """
-    data, indices, indptr = readable(table.data), readable(table.indices), readable(table.indptr)
-    if data.dtype in (np.float32, np.float64) and in_order(data, indices, indptr, table.shape[1]):
-        return table
-    inside = (table.indices >= 0) & (table.indices < table.shape[1])
-    ends = np.clip(np.maximum.accumulate(table.indptr), 0, len(table.data))
-    data = np.where(inside, numbers(table.data), 0.0)
-    sane = csr_array((data, np.where(inside, table.indices, 0), ends), shape=table.shape)
-    sane.sum_duplicates()
-    return sane
 
 
 def _has_names(X: Any) -> bool:

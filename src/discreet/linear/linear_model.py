@@ -14,7 +14,7 @@ from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.inference import Inference
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
-from discreet.linear.views.coordinates import Released
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 

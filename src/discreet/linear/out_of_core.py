@@ -1,12 +1,12 @@
-"""Out-of-core tables: a source is read once, chunk by chunk, and kept in a memory-mapped file: :func:`store_rows`.
+"""Out-of-core tables: a source is read once, chunk by chunk, and kept in a memory-mapped file: :func:`write_rows`.
 
 Numbers stay numbers, a category becomes the index of its declared value, an id the index of its person. The rows are
-written one after the other to a scratch file (:mod:`discreet.linear.storage`), which is mapped into memory.
+written one after the other to a scratch file (:mod:`discreet.linear.storage`), which is mapped into memory. Nothing
+here has to be trusted: :func:`discreet.linear.row_source.store_rows` compares stored rows with what was read.
 
 >>> from discreet.linear.column_kinds import Category, Numeric
->>> from discreet.linear.tables import Table
->>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
->>> table = store_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
+>>> >>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
+>>> table = write_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
 >>> table.column_names, len(table), table["job"][:].tolist()
 (('age', 'job'), 2, ['clerk', None])
 """
@@ -25,9 +25,8 @@ from discreet.core.grouping import NOBODY, number_of_id
 from discreet.linear.cells import dates, declared_codes, declared_numbers
 from discreet.linear.column_kinds import Column, Date, Numeric, Unit
 from discreet.linear.gate.shelf import no_room
-from discreet.linear.inputs import OnDemand
+from discreet.linear.on_demand import OnDemand
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Table
 
 Cells = NDArray[Any]
 
@@ -66,21 +65,16 @@ def _id_numbers(cells: Cells, known: dict[Any, int]) -> Cells:
     return np.where(found == NOBODY, np.nan, found)
 
 
-def store_rows(
-    chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage
+def write_rows(
+    chunks: Iterable[Any], columns: Mapping[str, Column | Unit], storage: Storage
 ) -> OutOfCoreTable:
-    """Read and store the rows of all chunks.
-
-    Guarantee: a row of the result depends on the same row of its chunk only. No message depends on a cell.
-    """
+    """Write the rows of all chunks. A row of the result depends on the same row of its chunk only."""
     codecs = {name: codec_for(column) for name, column in columns.items()}
     row = np.dtype([(name, codec.dtype) for name, codec in codecs.items()])
     in_memory, left = [np.empty(0, row)], storage.memory // _IN_MEMORY
     with tempfile.TemporaryFile(prefix="discreet-", dir=storage.folder) as file:
         for chunk in chunks:
-            rows = np.empty(len(chunk), row)
-            for name, codec in codecs.items():
-                rows[name] = codec.numbers(chunk[name])
+            rows = _encode(chunk, codecs, row)
             left -= rows.nbytes
             in_memory.append(rows)
             if left < 0:
@@ -90,6 +84,13 @@ def store_rows(
         file.flush()
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return OutOfCoreTable(codecs, np.frombuffer(mapping, row), mapping)
+
+
+def _encode(chunk: Any, codecs: Mapping[str, Codec], row: Any) -> Cells:
+    rows = np.empty(len(chunk), row)
+    for name, codec in codecs.items():
+        rows[name] = codec.numbers(chunk[name])
+    return rows
 
 
 def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
@@ -124,6 +125,18 @@ class OutOfCoreTable:
         codec = self._codecs[name]
         decode = codec.cells or (lambda numbers: numbers)
         return OnDemand((len(self),), lambda rows: decode(self._numbers(name, rows)))
+
+    def store(self, chunk: Any) -> OutOfCoreTable:
+        """Return other rows, stored as these; an id of these rows has the same number there."""
+        return OutOfCoreTable(self._codecs, _encode(chunk, self._codecs, self._rows.dtype), None)
+
+    def take(self, rows: NDArray[np.int64]) -> OutOfCoreTable:
+        """Return these rows, in this order, in memory."""
+        return OutOfCoreTable(self._codecs, self._rows[rows], None)
+
+    def cells(self, row: int) -> list[Cells]:
+        """Return the numbers of a row, each in a column of its own."""
+        return [self._numbers(name, slice(row, row + 1)) for name in self._codecs]
 
     def drop_columns(self, names: Sequence[str]) -> OutOfCoreTable:
         """Return the table without these columns."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from discreet.core.columns import cells_of
 from discreet.errors import InvalidParameter, missing_extra
+from discreet.linear.cells import Read
 from discreet.linear.declarations import refuse_nested
-from discreet.linear.tables import Read, Source, Table
+from discreet.linear.row_source import Source, Table
 
 ROWS = 2**15  # that are read at once
 STREAM = {"pre_buffer": False, "buffer_size": 2**17}
@@ -73,15 +74,18 @@ class ArrowSource(Source):
         self.path, self.schema, self._batches, self._done = Path(name), schema, batches, 0
         self.names = tuple(schema.names)
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
-        wanted = list(dict.fromkeys((*readers, *keep)))
-        for name in wanted:
+    def batches(self, names: list[str]) -> Iterator[Any]:
+        for name in names:
             refuse_nested(str(self.path), name, self.schema.field(name).type)
-        for batch in guarded(lambda: self._batches(wanted), str(self.path), self._given_as):
+        for batch in guarded(lambda: self._batches(names), str(self.path), self._given_as):
             self._done += batch.num_rows
-            cells = {name: cast_each(batch.column(name), self.schema.field(name).type) for name in wanted}
-            columns = {name: read(cells_of(cells[name])) for name, read in readers.items()}
-            yield Table(columns, batch.num_rows, {name: cells[name] for name in keep})
+            yield batch
+
+    def table(self, batch: Any, readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
+        names = (*readers, *keep)
+        cells = {name: cast_each(batch.column(name), self.schema.field(name).type) for name in names}
+        columns = {name: read(cells_of(cells[name])) for name, read in readers.items()}
+        return Table(columns, batch.num_rows, {name: cells[name] for name in keep})
 
     def progress(self) -> float:
         return 0.0
@@ -105,9 +109,9 @@ class ParquetSource(ArrowSource):
             str(path), found.schema_arrow, lambda names: found.iter_batches(batch_size=ROWS, columns=names)
         )
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def batches(self, names: list[str]) -> Iterator[Any]:
         with self._file:
-            yield from super()._chunks(readers, keep)
+            yield from super().batches(names)
         pyarrow().default_memory_pool().release_unused()
 
     def progress(self) -> float:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter
-from discreet.linear.tables import Read, Source, Table, files_of, table_in
+from discreet.linear.row_source import Source, files_of
+from discreet.linear.tables import table_in
 
 
 class Part(NamedTuple):
@@ -77,7 +77,8 @@ class Partitions:
 
     def without_rows(self) -> Source:
         """The table as its driver knows it: the columns of the first file, which are those of all."""
-        return without_rows(self.parts[0].source())
+        first: Any = self.parts[0].source()
+        return NoRows(first.path, first.names, first.schema)
 
 
 def refuse_other_engines(engine: Any, what: str) -> None:
@@ -87,19 +88,11 @@ def refuse_other_engines(engine: Any, what: str) -> None:
         raise InvalidParameter("engine", type(engine).__name__, requirement)
 
 
-def without_rows(source: Source) -> Source:
-    """The columns of a table."""
-    return _NoRows(source)
-
-
-class _NoRows(Source):
+class NoRows(Source):
     """The columns of a table."""
 
-    def __init__(self, source: Any) -> None:
-        self.path, self.names, self.schema = source.path, source.names, source.schema
-
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
-        return iter(())
+    def __init__(self, path: Path, names: tuple[str, ...], schema: Any = None) -> None:
+        self.path, self.names, self.schema = path, names, schema
 
     def progress(self) -> float:
         return 1.0

@@ -6,8 +6,8 @@ can be wrong with it is found out from public facts, before anything is charged 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.guarantee import Unit
+from discreet.linear.checked_questions import Question, checked_question
 from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetRows
-from discreet.linear.question_codec import Question, decode, question_digest
+from discreet.linear.question_codec import decode, question_digest, row_keys
 from discreet.linear.schema import Schema
-from discreet.trusted.plain_data import digest_of
+from discreet.linear.views import Views
 
 Integers = NDArray[np.int64]
 
@@ -70,7 +71,7 @@ class PartyTable:
     def __init__(
         self, table: PrivateTable, empty: PrivateTable, schema: Schema, loss: type, unit: Unit, records: int
     ) -> None:
-        self._rows, self._trial = _Views(table), _Views(empty)
+        self._rows, self._trial = Views(table), Views(empty)
         self._schema, self._loss, self.unit, self.records = schema, loss, unit, records
         self._parts: dict[str, Any] = {}
 
@@ -81,18 +82,21 @@ class PartyTable:
             MalformedMessage: If it is no question, or none that the study allows.
             MissingPart: If a part was sent before and is not known here.
         """
-        question = decode(body, self._parts, self._schema)
+        question = checked_question(decode(body, self._parts, self._schema), self._schema)
         self._let_go()
-        view = question.view
+        view, keys = question.view, row_keys(body)
         if isinstance(view, TargetRows | EncodedRows) and type(view.loss) is not self._loss:
             raise MalformedMessage("the question is about another kind of target")
         if not set(kinds_of(question.query)) <= set(kinds) or question.query.size > numbers:
             raise MalformedMessage("the study does not allow this query")
-        own, empty = (
-            lambda grid, views=views: views.rows(question)._total(question.query, grid)
-            for views in (self._rows, self._trial)
+
+        def total(views: Views, grid: float) -> Integers:
+            rows = views.rows(keys, lambda: view, question.fills, question.basis)
+            return np.asarray(rows._total(question.query, grid))
+
+        asked = AskedSum(
+            question, question_digest(body), partial(total, self._rows), partial(total, self._trial)
         )
-        asked = AskedSum(question, question_digest(body), own, empty)
         if not asked.fits(_TRIAL_GRID):
             raise MalformedMessage("the query does not fit the columns of the study")
         return asked
@@ -137,41 +141,3 @@ def kinds_of(query: Any) -> tuple[str, ...]:
     if not kinds or "" in kinds:
         raise MalformedMessage("the query is of no kind that a study can list")
     return tuple(kinds)
-
-
-class _Views:
-    """The rows of a table in the views that were asked of last."""
-
-    def __init__(self, table: PrivateTable) -> None:
-        self._table = table
-        self._cache: dict[str, tuple[bytes, Any]] = {}
-
-    def rows(self, question: Question) -> Any:
-        """The rows that a question is asked of."""
-        view, fills, basis = question.view, question.fills, question.basis
-        key = _key_of(view)
-        rows = self._make("view", key, lambda: self._table.rows(view))
-        if fills is not None:
-            key, before = key + digest_of(fills), rows
-            rows = self._make("filled", key, lambda: before.filled(fills))
-        if basis is not None:
-            key, plain = key + digest_of(basis), rows
-            rows = self._make("curves", key, lambda: plain.in_curves(basis))
-        return rows
-
-    def _make(self, name: str, key: bytes, make: Callable[[], Any]) -> Any:
-        cached = self._cache.get(name)
-        if cached is None or cached[0] != key:
-            self._cache.pop(name, None)
-            cached = self._cache[name] = key, make()
-        return cached[1]
-
-
-def _key_of(view: Any) -> bytes:
-    """A hash of everything that a view depends on."""
-    if not isinstance(view, EncodedRows):
-        kept = {name: value for name, value in vars(view).items() if name != "schema"}
-        return hashlib.sha256(type(view).__name__.encode() + digest_of(tuple(kept.values()))).digest()
-    encoding = view.encoding
-    public = (encoding.lower, encoding.upper, encoding.guessed, encoding.fills)
-    return digest_of((view.loss, public, view.seen, view.bounds, view.least, view.whole_rows))

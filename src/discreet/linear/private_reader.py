@@ -7,14 +7,15 @@ is public of the table comes back beside it as a :class:`Header`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.errors import InvalidParameter
+from discreet.core.grouping import person_of
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
 from discreet.linear.declarations import class_weights, declared_classes
@@ -29,12 +30,14 @@ from discreet.linear.encoder import (
 )
 from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import PrivateTable
-from discreet.linear.inputs import OnDemand, column_names, lazy_column, number_table, without_column
-from discreet.linear.out_of_core import OutOfCoreTable, store_rows
+from discreet.linear.inputs import column_names, lazy_column, number_table, without_column
+from discreet.linear.on_demand import OnDemand
+from discreet.linear.out_of_core import OutOfCoreTable
+from discreet.linear.row_source import Source, store_rows
+from discreet.linear.rows_alone import chosen_rows, compare_rows, read_alone, rows_of
 from discreet.linear.schema import Schema
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Source
 
 Array = NDArray[np.float64]
 
@@ -98,8 +101,34 @@ class PrivateReader:
     storage: Storage | None = None
 
     def read(self, X: Any, y: Any, sample_weight: Any, people: Any) -> tuple[PrivateTable, Header]:
-        """Read the table; ``y`` is the target, or the name of its column."""
-        X, y = self._open(X, y)
+        """Read the table; ``y`` is the target, or the name of its column.
+
+        Chosen rows are read alone, too, and the table compares its rows with them when it shows a view.
+        """
+        source = source_of(X)
+        if source is not None:
+            columns = self.columns(source, y)
+            X = store_rows(source.chunks(columns), columns, self.storage or Storage())
+        table, header, ids = self._read(X, y, sample_weight, people)
+        resolved = replace(self, target=self.target._replace(classes=header.classes), width=header.width)
+        for place in chosen_rows(table._row_count()):
+            row = (_one_row(values, place) for values in (X, y, sample_weight, people))
+            alone, _, own = read_alone(resolved._read, *row)
+            if ids is not None and person_of(ids[place]) != person_of(own[0]):
+                raise PlanViolation("The id of a row is read otherwise alone; nothing was released.")
+            if table._weights is not None:
+                compare_rows([table._weights[place : place + 1]], [alone._weights])
+            table._alone += ((place, alone),)
+        return table, header
+
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, people: Any
+    ) -> tuple[PrivateTable, Header, NDArray[Any] | None]:
+        """The table, its header, and the ids of its rows."""
+        if isinstance(y, str):
+            if y not in (column_names(X) or ()):
+                raise InvalidParameter("y", y, "must be a column of X, or hold a target for each row.")
+            X, y = without_column(X, y), lazy_column(X, y)
         unit = self.unit
         if unit is None and people is not None:
             raise InvalidParameter("unit", None, "must name what people= holds, such as unit='person_id'.")
@@ -111,7 +140,7 @@ class PrivateReader:
             X = without_column(X, unit.column)
         table, header = feature_table(X, self.schema, self.width)
         rows = int(table.shape[0]) if hasattr(table, "shape") else len(table)
-        owners = None if unit is None else People.of(one_for_each_row("people", people, rows)[:])
+        ids = None if unit is None else one_for_each_row("people", people, rows)[:]
         weights = record_weights(sample_weight, rows, self.max_weight)
         y = self._target_in(X) if y is None else y
         target = self.target
@@ -122,21 +151,10 @@ class PrivateReader:
         if target.class_weight is not None:
             by_class = class_weights(target.class_weight, target.classes)
             weights = combined_weights(weights, by_class, targets[:])
+        owners = None if ids is None else People.of(ids)
         sparse = issparse(table) and self.schema is None
         private = PrivateTable(table, targets, weights, owners, self.storage, header.names, sparse)
-        return private, header._replace(classes=target.classes)
-
-    def _open(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
-        source = source_of(X)
-        if source is not None:
-            columns = self.columns(source, y)
-            X = store_rows(source.chunks(columns), columns, self.storage or Storage())
-        if not isinstance(y, str):
-            return X, y
-        if y not in (column_names(X) or ()):
-            raise InvalidParameter("y", y, "must be a column of X, or hold a target for each row.")
-        return without_column(X, y), lazy_column(X, y)
+        return private, header._replace(classes=target.classes), ids
 
     def _target_in(self, X: Any) -> Any:
         """The column of a frame that the schema names as the target; None if nothing is named, or by no names."""
@@ -162,3 +180,10 @@ def feature_table(X: Any, schema: Schema | None, width: int | None) -> tuple[Any
         return table, Header(None, width, names)
     is_known = hasattr(X, "iloc") or hasattr(X, "to_pandas")  # to scikit-learn: pandas, polars, pyarrow
     return table, Header(X[:0] if is_known else np.empty((0, width)), width, names)
+
+
+def _one_row(values: Any, place: int) -> Any:
+    """One row of a table, of targets, weights or ids; names, numbers and None are for all rows."""
+    if values is None or isinstance(values, str | int | float):
+        return values
+    return rows_of(values, np.array([place]))

@@ -14,18 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
+from discreet.linear.checked_questions import CATALOGUE, TYPES, Question, field_names
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.question_codec import (
-    CATALOGUE,
-    TYPES,
-    WORDS,
-    Question,
-    digest_of_part,
-    field_names,
-    split_body,
-)
+from discreet.linear.question_codec import WORDS, digest_of_part, split_body
+from discreet.linear.row_views import coordinates
 from discreet.linear.schema import Schema
-from discreet.linear.views import coordinates
 
 _PART = 384  # bytes of an object from which on it is sent once
 

@@ -21,7 +21,8 @@ from typing import Any
 from discreet.errors import InvalidParameter
 from discreet.linear.lenient import lenient_lazy_frame, lenient_relation
 from discreet.linear.parquet import ArrowSource, pyarrow, refuse_on_failure
-from discreet.linear.tables import Source, table_in
+from discreet.linear.row_source import Source
+from discreet.linear.tables import table_in
 
 _ROWS = 2**16  # that are read at once
 _AHEAD = {

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from discreet.errors import BudgetExceeded, PlanViolation, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
+from discreet.linear.checked_questions import LEAST_SHARE, Question
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.losses import Loss
-from discreet.linear.question_codec import LEAST_SHARE, Question
-from discreet.linear.views.curves import Basis
+from discreet.linear.row_views.curves import Basis
 from discreet.trusted.opaque import Opaque
 from discreet.trusted.spending import Answer, Progress
 

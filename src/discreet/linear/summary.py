@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
 from discreet.linear.glm.inference import Inference
-from discreet.linear.views.coordinates import Released
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 

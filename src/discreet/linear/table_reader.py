@@ -35,14 +35,12 @@ from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.inputs import (
-    without_column,
-)
+from discreet.linear.inputs import without_column
 from discreet.linear.losses import Loss
 from discreet.linear.private_reader import Header, PrivateReader, Target, feature_table
+from discreet.linear.row_source import Source
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
-from discreet.linear.tables import Source
 from discreet.trusted.spending import Spending
 
 

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from discreet.core.columns import list_cells
 from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
+from discreet.linear.cells import Read
 from discreet.linear.partition_results import Answer, PartitionResults, reply
-from discreet.linear.tables import ManySources, Read, Source, Table
+from discreet.linear.row_source import ManySources, Source, Table
 
 Codes = NDArray[np.int64]
 
@@ -130,12 +131,14 @@ class _RoutedSource(Source):
         self._source, self._route, self._file = source, route, file
         self.path, self.names, self.schema = source.path, source.names, source.schema
 
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+    def batches(self, names: list[str]) -> Iterator[Any]:
         ids = self._route.ids
-        for chunk in self._source._chunks(readers, (*keep, ids.column)):
-            here = self._route.holds(ids.id_hashes(chunk.kept[ids.column]), self._file)
-            columns = {name: chunk[name][here] for name in readers}
-            yield Table(columns, int(here.sum()), {name: chunk.kept[name].filter(here) for name in keep})
+        for batch in self._source.batches(list(dict.fromkeys((*names, ids.column)))):
+            cells = self._source.table(batch, {}, [ids.column]).kept[ids.column]
+            yield batch.filter(self._route.holds(ids.id_hashes(cells), self._file))
+
+    def table(self, batch: Any, readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
+        return self._source.table(batch, readers, keep)  # type: ignore[no-any-return]
 
     def progress(self) -> float:
         return float(self._source.progress())

@@ -16,7 +16,7 @@ from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
 from discreet.events import Gaussian
 from discreet.parties.messages import EVERYBODY, Asking, Message, Refusal, Roster
-from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
 

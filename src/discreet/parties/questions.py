@@ -17,7 +17,8 @@ of a party are within its budget whatever is asked, because every answer is char
 
 **Secure sums, and why an answer may be masked again.** Where a session of the secure sum breaks off, the same noisy
 integers are masked under the keys of another one. A party reveals its masks for one set of survivors of each question
-only, in all sessions together; it writes the set down first (:meth:`AnswerLog.reveal`). Let h be the honest parties
+only, in all sessions together; it first writes the set into its log (:meth:`AnswerLog.reveal`), and that there is one
+into its ledger, so that an older copy of the log is noticed. Let h be the honest parties
 and D the dropouts; the study has h > D (D + 1), so h > 2 D. Let S(Q) be the set that the honest party Q reveals for,
 and R the honest parties that are in S(Q) for at least h - D honest Q. In any session, an own seed of i is learned
 from h - D honest parties, so i is in R. A sum over honest parties without j, who is in R, needs the seed that j has
@@ -49,6 +50,7 @@ from discreet.parties.terms import Refused, Terms
 from discreet.trusted.permits import Charger, Draw, StepNoise
 
 _SHARES = 1 + 1e-9  # what shares may add up to: the ledger decides what is paid
+_REVEALS = 2**32  # marks in the ledger from here on tell answers of which masks were revealed from others
 
 
 class _Stage:
@@ -144,14 +146,32 @@ class QuestionSession:
     def _unmask(self, request: Message) -> bytes:
         secure, body = self._session(), request.array.tobytes()
         survivors, _ = read_request(body, self._names)
-        if self._log.find(request.round) is None:
+        entry = self._log.find(request.round)
+        if entry is None:
             raise Refused(Refusal.PAST_ROUND)
         group = next(group for group in self._study.groups if self._terms.party in group)
         if len(survivors) < len(group) - self._study.dropouts or self._terms.party not in survivors:
             raise Refused(Refusal.OTHER_REQUEST)
-        if not self._log.reveal(request.round, tuple(survivors)):
-            raise Refused(Refusal.OTHER_REQUEST)
+        self._note_reveal(entry, tuple(survivors))
         return secure.unmask(request.round, body)
+
+    def _note_reveal(self, entry: Entry, survivors: tuple[str, ...]) -> None:
+        """Write into log and ledger that masks of an answer are revealed, or refuse a second set of survivors.
+
+        The log holds the set and is written first. A ledger that knows of a reveal which the log does not hold shows
+        that the log is an older copy.
+        """
+        run = self._run(entry.stage, self._stages[entry.stage])
+        earlier = [other for other in self._log.entries if other.stage == entry.stage]
+        mark = _REVEALS + 2 * (earlier.index(entry) + 1)
+        if not entry.survivors and run.marked >= mark:
+            raise _Stopped(
+                "The ledger shows that masks of this answer were revealed, and the log of answers does not hold for "
+                "whom: the log is an older copy. Restore it; a second set of parties would show single answers."
+            )
+        if not self._log.reveal(entry.number, survivors):
+            raise Refused(Refusal.OTHER_REQUEST)
+        run.mark(mark)
 
     def _session(self) -> SecureParty:
         if self._secure is None:
@@ -221,7 +241,7 @@ class QuestionSession:
         )
         self._log.append(entry)
         stage.used, self._distance = step, self._distance + distance
-        self._run(asked.stage, stage).mark(step)
+        self._run(asked.stage, stage).mark(self._mark_of_answer(step))
         return entry
 
     def _stage(self, name: str, share: float, steps: int) -> _Stage:
@@ -245,13 +265,17 @@ class QuestionSession:
         """
         if stage.charger is None:
             run = self._run(name, stage)
-            if run.marked >= step:
+            if step <= run.marked < _REVEALS or run.marked >= self._mark_of_answer(step):
                 raise _Stopped(
                     "The ledger shows an answer that the log of answers does not hold: the log was lost or is an "
                     "older copy. Restore it; to answer again with other noise would cost more than was paid."
                 )
             stage.charger = Charger(run, self._stream)
         return stage.charger
+
+    def _mark_of_answer(self, step: int) -> int:
+        """The mark in the ledger of an answer that is written down; secure sums mark reveals in between."""
+        return step if self._study.aggregation.kind == "plain" else _REVEALS + 2 * step - 1
 
     def _run(self, name: str, stage: _Stage) -> Run:
         """The run of a stage in the ledger; the first one answers for the distance of all noise."""

@@ -12,7 +12,7 @@ from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
 from discreet.parties.messages import EVERYBODY, Asking, Message, Pause, Refusal, Roster
 from discreet.parties.optimizers import GeometricMedian
-from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.sgd2 import request
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from discreet.accounting.curve import account
 from discreet.certificate import Arithmetic
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter
@@ -38,7 +37,6 @@ from discreet.ledger.journal import LEASES, Run
 from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_group import Group
 from discreet.parties.study import Study
-from discreet.parties.who_sees.observers import observers
 from discreet.parties.who_sees.views import party_event
 from discreet.plan.plan import Plan
 from discreet.trusted.permits import Charger, Draw, NoisePermit, StepNoise
@@ -74,27 +72,6 @@ def liars(study: Study) -> str:
     if study.aggregation.robust == "none":
         return "a party that lies: alone it can turn the model into its opposite (robust = 'none')"
     return "parties that lie and together have half of the weight or more: they can spoil the model"
-
-
-def price_of_dropouts(study: Study) -> dict[int, dict[str, float]]:
-    """What it costs to let so many parties be missing at a time, for all numbers below six that its kind allows.
-
-    ``noise`` is that in the sum of everybody, in clip norms: with secure sums each party adds more, the more may be
-    missing. ``epsilon`` is what those learn who see only the model, and count on the noise of the others.
-    """
-    found = {}
-    for number in range(min(len(study.parties), 6)):
-        try:
-            other = replace(study, aggregation=replace(study.aggregation, dropouts=number))
-        except InvalidParameter:  # nobody would be left to hide a record, or lies could not be withstood
-            continue
-        noise = other.noise_multiplier * math.sqrt(len(other.parties) / other.shares)
-        row = observers(other)["final model"]
-        found[number] = {
-            "noise": noise,
-            "epsilon": row.guarantee.epsilon.upper if row.guarantee is not None else math.inf,
-        }
-    return found
 
 
 @dataclass(frozen=True)

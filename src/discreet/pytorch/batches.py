@@ -17,12 +17,9 @@ True
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,8 +29,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
-from discreet.pytorch.checks.chances import FIRST_STEPS, chosen_places, steady_is_due
+from discreet.pytorch.checks.collation import CollationWatch, kind_of, own_copy
 from discreet.pytorch.checks.generators import Draws as Noticing
+from discreet.pytorch.checks.single_examples import Collated
+from discreet.pytorch.checks.spot_check import Pieces, divide, is_due
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import origin, withhold
 from discreet.pytorch.loaders import refuse_unreadable
@@ -43,9 +42,7 @@ from discreet.pytorch.refusals import (
     BATCH_NOT_USED,
     CLOSED_BATCH,
     COLLATE_FAILS,
-    COLLATED_NUMBERS,
     FOREIGN_BATCH,
-    ODD_RECORDS,
     OTHER_DATA_SET,
     OTHER_NUMBER,
 )
@@ -82,18 +79,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The examples of a step, and some of its records that ``collate`` has made into batches of their own.
+    """The examples of a step.
 
-    ``alone`` are those at ``places`` among the records, which no one can foresee; none where examples are stacked as
-    they are. ``must_compare`` says that records of different sizes met for one of the first times. ``steady`` holds
-    the whole batch and such records, collated once more under steady draws, where ``collate`` draws random numbers.
+    Batches that ``collate`` has made are ``collated``, come with their ``pieces`` in the steps in which sums are
+    compared, and with ``singles``, some records alone.
     """
 
     batch: Any
-    places: tuple[int, ...] = ()
-    alone: tuple[Any, ...] = ()
-    must_compare: bool = False
-    steady: tuple[Any, tuple[Any, ...]] | None = None
+    collated: bool = False
+    pieces: Pieces | None = None
+    singles: Collated | None = None
 
 
 class Turns:
@@ -141,34 +136,10 @@ def _same_records(one: Any, other: Any) -> bool:
     if one is other:
         return True
     one, other = (tuple(each.tensors) if isinstance(each, TensorDataset) else each for each in (one, other))
-    if not isinstance(one, torch.Tensor | np.ndarray | tuple | dict) or _kind(one) != _kind(other):
+    if not isinstance(one, torch.Tensor | np.ndarray | tuple | dict) or kind_of(one) != kind_of(other):
         return False
     columns = zip(tensors_of(_as_tensors(one)), tensors_of(_as_tensors(other)), strict=True)
     return all(a.device == b.device and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in columns)
-
-
-def refuse_odd_records(records: Sequence[Any]) -> None:
-    """Raise unless all records have the same names and types.
-
-    Where they have not, a collation often takes the first one for all: a whole number among fractions rounds them, a
-    record without a mask takes it from everybody. Then one record decides about others, which no clip norm bounds.
-    """
-    kinds = {_kind(record) for record in records}
-    if len(kinds) > 1:
-        raise CheckFailed(ODD_RECORDS)
-
-
-def _kind(value: Any) -> Hashable:
-    """Names and types of a record, whatever the lengths of its lists."""
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return type(value), value.dtype
-    if isinstance(value, Mapping):
-        return type(value), frozenset((name, _kind(cell)) for name, cell in value.items())
-    if isinstance(value, tuple):
-        return type(value), tuple(map(_kind, value))
-    if isinstance(value, list):
-        return list, frozenset(map(_kind, value))
-    return type(value).__qualname__
 
 
 class Reader:
@@ -182,7 +153,8 @@ class Reader:
     ) -> None:
         self.rows, self.collate = rows, collate
         self._fetch = fetch
-        self._uneven = 0  # batches so far in which records of different sizes met
+        self._steps = 0  # batches so far that are compared
+        self._watch = CollationWatch()
 
     def __call__(self, indices: Sequence[int] | Indices) -> Any:
         if not len(indices):
@@ -191,56 +163,53 @@ class Reader:
             return self._fetch(indices)
         return self._collated(self._records(indices))
 
-    def drawn(self, step: int, indices: Sequence[int] | Indices) -> Drawn:
-        """The batch of a step, and some of its records alone, chosen by the operating system's randomness.
-
-        ``step`` counts from 1, and says how many: see :mod:`~discreet.pytorch.checks.chances`; none if it is 0. Where
-        records of different sizes meet for one of the first times, the shortest and the longest are among them.
-        """
-        if not (step and len(indices)) or self.collate is None or self.collate is default_collate:
+    def drawn(self, indices: Sequence[int] | Indices, *, compared: bool = True) -> Drawn:
+        """Return the batch of a step, with its pieces if it is compared and ``collate`` makes batches of records."""
+        if not len(indices) or self.collate is None or self.collate is default_collate:
             return Drawn(self(indices))
         records = self._records(indices)
-        sizes = [size_of(record) for record in records]
-        self._uneven += min(sizes) != max(sizes)
-        uneven = min(sizes) != max(sizes) and self._uneven <= FIRST_STEPS
-        places = chosen_places(step, len(records))
-        if uneven:
-            places = tuple(dict.fromkeys((sizes.index(min(sizes)), sizes.index(max(sizes)), *places)))
-        some = [own_copy(records[place]) for place in places]
-        with Noticing() as draws:
-            alone = tuple(self._alone(record) for record in some)
-        if not draws.happened:
-            batch = self._collated(records)
-            for one in alone:
-                refuse_other_numbers(one, batch)
-            return Drawn(batch, places, alone, must_compare=uneven)
-        steady = None
-        if steady_is_due(step):
-            with steady_draws():
-                together = self._collated([own_copy(record) for record in records])
-                steady = together, tuple(self._alone(record) for record in some)
-        return Drawn(self._collated(records), steady=steady)
+        if not compared:
+            return Drawn(self._collated(records), collated=True)
+        self._steps += 1
+        singles = self._watch.singles(self._steps, records, self._collated)
+        pieces = self._pieces(records) if is_due(self._steps) else None
+        batch = self._collated(records)
+        self._watch.refuse_other_numbers(singles, batch)
+        return Drawn(batch, True, pieces, singles)
+
+    def _pieces(self, records: list[Any]) -> Pieces:
+        alone, halves = divide(self._steps, len(records))
+
+        def batch_of(places: Iterable[int]) -> Any:
+            return self._collated([own_copy(records[place]) for place in places])
+
+        def pieces() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+            return tuple(batch_of([place]) for place in alone), tuple(map(batch_of, halves))
+
+        try:
+            with Noticing() as draws:
+                found = Pieces(*pieces())
+            if draws.happened:
+                with steady_draws():
+                    found = Pieces(*pieces(), batch_of(range(len(records))))
+        except CheckFailed:
+            raise
+        except Exception as error:  # whose message may quote the record
+            raise CheckFailed(f"{COLLATE_FAILS} {origin(error, 'collate')}") from None
+        return found
 
     def _records(self, indices: Sequence[int] | Indices) -> list[Any]:
         records = list(self._fetch(indices))
-        refuse_odd_records(records)
+        self._watch.refuse_odd_records(records)
         return records
 
     def _collated(self, records: list[Any]) -> Any:
         assert self.collate is not None
         count = len(records)
         batch = self.collate(records)
-        refuse_other_number(batch, count)
+        if number_of_examples(batch) != count:
+            raise CheckFailed(OTHER_NUMBER)
         return batch
-
-    def _alone(self, record: Any) -> Any:
-        """A batch of one record, which ``collate`` may change."""
-        try:
-            return self._collated([own_copy(record)])
-        except CheckFailed:
-            raise
-        except Exception as error:  # whose message may quote the record
-            raise CheckFailed(f"{COLLATE_FAILS} {origin(error, 'collate')}") from None
 
     def examples(self, indices: Sequence[int]) -> list[Any]:
         """The records as the data set holds them, not yet made into a batch."""
@@ -267,27 +236,24 @@ class Reader:
     ) -> Iterator[Drawn]:
         """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``.
 
-        Unless ``compared``, no records are made into batches of their own.
+        Unless ``compared``, batches come without pieces.
         """
-        numbered = enumerate(drawn, 1) if compared else ((0, indices) for indices in drawn)
         if whole("workers", workers, at_least=0) == 0:
-            return starmap(self.drawn, numbered)
-        rows = _Rows(self, draws)
-        return iter(
-            DataLoader(rows, batch_size=None, sampler=numbered, num_workers=workers, collate_fn=_same)
-        )
+            return (self.drawn(indices, compared=compared) for indices in drawn)
+        rows = _Rows(self, draws, compared)
+        return iter(DataLoader(rows, batch_size=None, sampler=drawn, num_workers=workers, collate_fn=_same))
 
 
 class _Rows(Dataset[Any]):
     """A data set in which an index is a whole batch, for the worker processes of a DataLoader."""
 
-    def __init__(self, read: Reader, draws: Draws) -> None:
-        self._read, self._draws = read, draws
+    def __init__(self, read: Reader, draws: Draws, compared: bool) -> None:
+        self._read, self._draws, self._compared = read, draws, compared
 
     @withhold("the data set or collate")  # here, because torch passes on messages of other processes as texts
-    def __getitem__(self, numbered: Any) -> Any:
+    def __getitem__(self, indices: Any) -> Any:
         with self._draws():
-            return self._read.drawn(*numbered)
+            return self._read.drawn(indices, compared=self._compared)
 
 
 def _same(batch: Any) -> Any:
@@ -341,55 +307,3 @@ def _fetcher(dataset: Any) -> Callable[[Sequence[int] | Indices], Any]:
         return [dataset[number] for number in numbers]
 
     return fetch
-
-
-def refuse_other_number(batch: Any, drawn: int) -> None:
-    """Refuse a batch that does not hold one example for each record that was drawn."""
-    if number_of_examples(batch) != drawn:
-        raise CheckFailed(OTHER_NUMBER)
-
-
-def refuse_other_numbers(alone: Any, batch: Any) -> None:
-    """Refuse plain numbers in a batch that are other ones where a record is collated alone.
-
-    A number that counts or measures the records of a batch is one that every example can see.
-    """
-    if numbers_in(alone, 1) != numbers_in(batch, number_of_examples(batch)):
-        raise CheckFailed(COLLATED_NUMBERS)
-
-
-def numbers_in(batch: Any, count: int) -> list[str]:
-    """The plain numbers of a batch with their places; a list that holds one for each of ``count`` examples is none.
-
-    >>> numbers_in({"x": torch.zeros(2), "scale": 0.5, "lengths": [3, 4]}, 2)
-    ["['scale'] = 0.5"]
-    """
-    if isinstance(batch, Mapping):
-        pairs: Iterable[tuple[Any, Any]] = batch.items()
-    elif isinstance(batch, list | tuple):
-        each = len(batch) == count and all(_is_number(value) for value in batch)
-        pairs = () if each else enumerate(batch)
-    else:
-        return [f" = {batch!r}"] if _is_number(batch) else []
-    return [f"[{key!r}]{rest}" for key, value in pairs for rest in numbers_in(value, count)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | complex | np.generic) or (
-        isinstance(value, np.ndarray) and value.ndim == 0
-    )
-
-
-def own_copy(record: Any) -> Any:
-    """A record of which ``collate`` may take away or lengthen entries without changing the one of the data set."""
-    return copy.copy(record) if isinstance(record, Mapping | list) else record
-
-
-def size_of(row: Any) -> int:
-    """How much there is in a row: numbers, letters, entries."""
-    if isinstance(row, torch.Tensor | np.ndarray):
-        return math.prod(row.shape)
-    if isinstance(row, str | bytes):
-        return len(row)
-    parts = row.values() if isinstance(row, Mapping) else row if isinstance(row, list | tuple) else None
-    return 1 if parts is None else sum(map(size_of, parts))

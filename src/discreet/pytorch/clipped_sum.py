@@ -156,15 +156,6 @@ class ClippedSum:
         found = [self._gradients(*part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
         return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
 
-    @torch.no_grad()
-    def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
-        """The gradients of some examples as they are in the batch, stacked: private, not for release."""
-        self.check_parameters()
-        gradients = self._gradients(batch, number_of_examples(batch))
-        _finite_norms(gradients, gradients.squared_norms(dict.fromkeys(self.parameters, 0)))
-        found = [gradients.of_example(index) for index in chosen]
-        return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
-
     def _check_settings(self) -> None:
         refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)

@@ -18,7 +18,7 @@ In docs/engines.md: E19.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -65,8 +65,12 @@ def grid_of(noise: Gaussian, clip_norm: float, dimension: int) -> float:
     return math.ldexp(1.0, math.frexp(finest)[1] - 1)
 
 
-def steps_of_batch(of: ClippedSum, batch: Any, grid: float) -> Tensor:
+def steps_of_batch(
+    of: ClippedSum, batch: Any, grid: float, gradients: Callable[..., list[Tensor]] = gradients_alone
+) -> Tensor:
     """The sum of the clipped gradients of a batch in steps of ``grid``, all parameters in one vector of int64.
+
+    ``gradients`` are those of one example alone, as :func:`~discreet.pytorch.per_example.gradients_alone`.
 
     Guarantee: each example adds whole numbers of norm at most ``of.rule.clip_norm`` over the grid, which depend on
     nothing but that example and the model; zeros if its gradient is not finite.
@@ -77,11 +81,11 @@ def steps_of_batch(of: ClippedSum, batch: Any, grid: float) -> Tensor:
     error = (sum(sizes) + 64) * 2.0**-52
     total = torch.zeros(sum(sizes), dtype=torch.int64, device=parameters[0].device)
     for index in range(0 if batch is None else number_of_examples(batch)):
-        found = gradients_alone(of.model, of.losses, batch, index, parameters)
+        found = gradients(of.model, of.losses, batch, index, parameters)
         squares = squares_of(found, blocks)
         if of.seen is not None:
             of.seen.add(None, torch.from_numpy(squares))
-        factors = _factors(squares, of.rule, blocks, error)
+        factors = factors_of(squares, of.rule, blocks, error)
         for part, value, factor in zip(torch.split(total, sizes), found, factors, strict=True):
             if factor > 0:
                 add_steps(part, value.reshape(-1), factor / grid)
@@ -96,7 +100,7 @@ def squares_of(gradients: list[Tensor], blocks: list[int]) -> NDArray[np.float64
     return squares
 
 
-def _factors(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
+def factors_of(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
     """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
     if not math.isfinite(squares.sum()):
         return [0.0] * len(blocks)

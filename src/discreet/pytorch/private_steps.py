@@ -20,16 +20,16 @@ from torch.optim import Optimizer
 from discreet.certificate import Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum
-from discreet.errors import CheckFailed, PlanViolation
+from discreet.errors import DiscreetError, PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns
-from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
 from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.checks.same_rows import refuse_other_rows
-from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
+from discreet.pytorch.checks.single_examples import SingleExamples
+from discreet.pytorch.checks.spot_check import DESCRIPTION, STEADY_DESCRIPTION, SpotCheck
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
@@ -71,6 +71,7 @@ ROUNDED = (
     "clip norms for each example of a batch in float32"
 )
 """Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
+OTHER_PROCESS_REFUSED = "Another process refused the step, so nothing is released; it says why."
 
 
 class PrivateSteps:
@@ -114,7 +115,7 @@ class PrivateSteps:
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
-        self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
+        self._spot_check, self._singles = SpotCheck(self._sum), SingleExamples(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
         self._descent = OptimizerStep(self._parameters, self._optimizers)
         dimension = sum(value.numel() for value in self._parameters.values())
@@ -133,7 +134,7 @@ class PrivateSteps:
         self._charger: StepCharger | None = None
         self._resumed = False
         self._turns = Turns()
-        self._stepping, self._ended = threading.Lock(), ""
+        self._stepping = threading.Lock()
         self._processes.start_alike(model)
 
     @property
@@ -182,7 +183,7 @@ class PrivateSteps:
         if not self._stepping.acquire(blocking=False):
             raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
         try:
-            self._refuse_if_ended()
+            self._spot_check.refuse_if_ended()
             self._step(batch)
         finally:
             self._stepping.release()
@@ -194,12 +195,7 @@ class PrivateSteps:
         count = 0 if examples is None else number_of_examples(examples)
         if count:
             examples = self._on_device(examples)
-        if self._sharded is None:
-            self._watch.before_step(examples, count)
-            with self._ending():
-                self._spot_check.before_step(examples, count)
-        else:
-            self._sharded.before_step(examples, count, self._watch, self._spot_check)
+        self._check_batch(examples, count)
         charger, span = self._charging(), self._schedule.span(self._taken + 1)
         charger.refuse_past_the_end()
         clipping = self._clipping[span.index]
@@ -217,18 +213,23 @@ class PrivateSteps:
             least = self._sum.least_clip_norm
             self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
 
+    def _check_batch(self, examples: Any, count: int) -> None:
+        """Refuse a model that is not what it was; of a sharded one, sums that are not those of their pieces."""
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+        else:
+            with self._ending():
+                self._sharded.before_step(examples, count, self._watch, self._spot_check)
+
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Remember a refusal of the real batch, which ends the run."""
+        """Store a refusal by a comparison in the ledger: it ends the run for good."""
         try:
             yield
-        except CheckFailed as refusal:
-            self._ended = str(refusal)
+        except DiscreetError:
+            if self._spot_check.refusal:
+                self._charging().refuse_from_now_on()
             raise
-
-    def _refuse_if_ended(self) -> None:
-        if self._ended:
-            raise CheckFailed(f"This run has ended. {self._ended}")
 
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
         following = withhold(READING)(partial(next, read, END))
@@ -242,7 +243,7 @@ class PrivateSteps:
 
     def certificate(self) -> Certificate:
         """What this run has released so far, and what it cost at most; none of a run whose examples mix."""
-        self._refuse_if_ended()
+        self._spot_check.refuse_if_ended()
         self._charging().commit()
 
         def write() -> str:
@@ -252,11 +253,16 @@ class PrivateSteps:
                 self.plan,
                 arithmetic=self._certified,
                 trusted=self._trusted,
-                not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
-                checks=(DESCRIPTION, STEADY_DESCRIPTION),
+                not_covered=self._not_covered,
+                checks=(DESCRIPTION, STEADY_DESCRIPTION) if self._arithmetic == "float" else (),
             ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(write))
+
+    @property
+    def _not_covered(self) -> tuple[str, ...]:
+        """What a certificate of the run does not cover."""
+        return (*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED)
 
     def _accept(self, found: Checkpoint) -> None:
         """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before.
@@ -311,29 +317,49 @@ class PrivateSteps:
         The third result are the norms of the examples, where the rule records them: those of the sum, and none that
         were computed to compare it.
         """
-        problem: Exception | None = None
-        alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
-        compares = bool(count) and self._sharded is None and not alone_anyway
-        if compares:
-            self._spot_check.before_sum(drawn, count)
+        if count and self._sharded is None:
+            self._singles.before_sum(count, drawn.singles)
         sums, in_steps = self._sum_up(examples, count, span)
         rule = self._sum.rule
         norms = rule.norms() if isinstance(rule, NormRecordingClip) else np.empty(0)
         if self._sharded is None and len(norms) > count:
             raise PlanViolation("A norm was recorded more than once. Nothing of this step was released.")
+        problem: Exception | None = None
         try:
-            if compares:
-                self._spot_check.after_sum(examples, drawn)
-            self._watch.after_forward()
+            with self._spot_check.ending():
+                if count and self._sharded is None:
+                    self._compare(examples, sums, in_steps, span, drawn)
+                self._watch.after_forward()
         except Exception as found:
             problem = found
             if self._processes.size == 1:
                 raise
-        if self._processes.size > 1 and self._processes.most([problem is not None])[0]:
-            raise problem or PlanViolation(
-                "Another process refused the step, so nothing is released; it says why."
-            )
+        if self._processes.size > 1:
+            failed, refused = self._processes.most([problem is not None, bool(self._spot_check.refusal)])
+            if refused:
+                self._spot_check.refusal = self._spot_check.refusal or OTHER_PROCESS_REFUSED
+            if failed:
+                raise problem or PlanViolation(OTHER_PROCESS_REFUSED)
         return sums, in_steps, norms
+
+    def _compare(
+        self, examples: Any, sums: Sums, in_steps: Tensor | None, span: StageSpan, drawn: Drawn
+    ) -> None:
+        """Compare the sum with that of pieces of the batch; hardened sums are of examples that were alone already."""
+        grid = self._grids[span.index]
+        if in_steps is None:
+            self._singles.after_sum(examples, drawn.singles)
+            self._spot_check.compare(sums.vector, examples, drawn.pieces, collated=drawn.collated)
+        elif drawn.collated:
+            assert grid is not None  # of a hardened run
+            self._singles.after_sum(examples, drawn.singles)
+            self._spot_check.compare(
+                in_steps * grid,
+                examples,
+                drawn.pieces,
+                collated=True,
+                sum_of=lambda batch: steps_of_batch(self._sum, batch, grid) * grid,
+            )
 
     def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
         """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""

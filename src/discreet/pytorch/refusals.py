@@ -67,13 +67,22 @@ MIXES = (
     "alone: the losses or the model mix examples. The run ends here; nothing of this step was paid for or "
     "released. Return each example's own loss, from its own values only."
 )
-FOREIGN_GRADIENT = (
-    "in its batch is not the one that it has alone: the losses or "
-    "the model mix examples, or rounding errors of float32 grow too much in this model. The run ends here; "
-    "nothing of this step was released. Return each example's own loss, from its own values only; against "
+NOT_THE_SUM = (
+    "The sum of this batch is not the sum of what its examples add alone and in other batches: the losses, the model "
+    "or collate mix examples, or rounding errors of float32 grow too much in this model. The run ends here; nothing "
+    "of this step was paid for or released. Return each example's own loss, from its own values only; against "
     "rounding train in float64 or with arithmetic='hardened'."
 )
-"""After the name of a parameter."""
+TOO_LONG = (
+    "The sum of this batch is longer than its number of examples times the clip norm, so some gradient was not "
+    "clipped. The run ends here; nothing of this step was paid for or released. Please report the model: this is a "
+    "fault of the library or of a backward pass of its own."
+)
+REFUSED_BEFORE = (
+    "was refused by a comparison, which the ledger has stored, and cannot be resumed: another try would compare "
+    "other examples. Mend the losses, the model or collate, and plan another run: Recipe(..., name=...)."
+)
+"""After the name of a run."""
 IN_A_WINDOW = (
     "Step {step} is within {window} steps whose batches are drawn together, so batches() cannot begin after it. Keep "
     "the iterator that batches() returned, and go on with it; a run that resumes from a checkpoint begins after them."

@@ -13,14 +13,17 @@ from itertools import chain
 from discreet.core.clipping import AdaptiveClip
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import Indices
-from discreet.errors import InvalidParameter, PlanViolation
+from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.journal import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.refusals import IN_A_WINDOW, RUN_HAS_BEGUN
+from discreet.pytorch.refusals import IN_A_WINDOW, REFUSED_BEFORE, RUN_HAS_BEGUN
 from discreet.trusted.permits import Charger, NoisePermit, StepNoise
+
+REFUSED = 1
+"""The mark in the ledger of a run that a comparison has refused; runs of networks make no other."""
 
 
 def checked_plan(plan: object) -> Plan:
@@ -150,10 +153,18 @@ class StepCharger:
         if self._run is not None and charges > self._charger.before:
             self._run.commit(charges)
 
+    def refuse_from_now_on(self) -> None:
+        """Store in the ledger that a comparison has refused this run, so that it cannot be resumed."""
+        if self._run is not None:
+            self._run.mark(REFUSED)
+
     def _open(self, till: Till | None, resumed: bool) -> int:
         assert till is not None  # the first process has one
         name = self._schedule.name
-        if name in till.ledger.runs() and not resumed:
+        begun = till.ledger.runs().get(name)
+        if begun is not None and begun.marked >= REFUSED:
+            raise CheckFailed(f"The run {name!r} {REFUSED_BEFORE}")
+        if begun is not None and not resumed:
             raise PlanViolation(f"The run {name!r} {RUN_HAS_BEGUN}")
         self._run = till.run(name, distance=self._distance)
         return 0

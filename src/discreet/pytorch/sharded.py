@@ -157,11 +157,14 @@ class ShardedSum:
                 if check and count:
                     watch.check(examples, count)
                 if compare and count:
-                    spot_check.check(examples)
+                    spot_check.compare_steady(examples)
             except Exception as found:  # told below, when all have come this far
                 problem = found
-        refused, gathers_all = self._processes.most([problem is not None, self._gathers_all])
+        states = [problem is not None, self._gathers_all, bool(spot_check.refusal)]
+        refused, gathers_all, ended = self._processes.most(states)
         self._gathers_all = bool(gathers_all)
+        if ended:
+            spot_check.refusal = spot_check.refusal or "Another process refused a sum; it says why."
         if problem is not None:
             raise problem
         if refused:

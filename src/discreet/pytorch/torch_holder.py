@@ -27,6 +27,7 @@ from discreet.guarantee import Unit
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.single_examples import SingleExamples
 from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
@@ -64,8 +65,7 @@ class TorchHolder:
     ) -> None:
         self._read = reader(dataset, collate)
         self._sum = ClippedSum(model, losses, Flat(clip_norm), physical_batch_size=physical_batch_size)
-        self._spot_check = SpotCheck(self._sum)
-        self._parts_read = 0
+        self._spot_check, self._singles = SpotCheck(self._sum), SingleExamples(self._sum)
         self._size = physical_batch_size
         self._parameters = list(self._sum.parameters.values())
         if self._read.rows:
@@ -104,15 +104,17 @@ class TorchHolder:
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen examples, or of all."""
         refuse_coarse_products()  # whatever the examples
+        self._spot_check.refuse_if_ended()
         self.load(theta)
         total = np.zeros(self.dimension)
         for some in self._parts(records, self._size):
-            self._parts_read += 1
-            drawn = self._read.drawn(self._parts_read, some)
+            drawn = self._read.drawn(some)
             batch = self._on_device(drawn.batch)
-            self._spot_check.before_sum(drawn, len(some))
+            self._singles.before_sum(len(some), drawn.singles)
             sums = self._sum(batch)
-            self._spot_check.after_sum(batch, drawn)  # before anything leaves this party
+            with self._spot_check.ending():
+                self._singles.after_sum(batch, drawn.singles)
+            self._spot_check.compare(sums.vector, batch, drawn.pieces, collated=drawn.collated)
             total += sums.vector.double().cpu().numpy()
         return BoundedSum(total, self._sum.rule.clip_norm)
 

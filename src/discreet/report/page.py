@@ -23,7 +23,6 @@ from discreet.certificate.verification import (
     COMPUTED,
     RECORDED,
     SIGNED,
-    entries_of,
     issued_in,
     verify_certificate,
 )
@@ -82,7 +81,7 @@ def verify_page(
         keys.add(signature.public_key)
     behind = [SIGNED] if signed_by in keys else []
     try:
-        if ledger is not None and ("report", page.digest) in issued_in(entries_of(ledger)):
+        if ("report", page.digest) in issued_in(ledger):
             behind.append(RECORDED)
     except DiscreetError as error:
         raise CertificateRejected(f"{path} is rejected: {error}") from error

@@ -28,6 +28,7 @@ from discreet.report.cover import Cover
 from discreet.report.facts import Facts, unit_column
 from discreet.report.nist import checklist
 from discreet.report.risks import assess_all, risk_to_dict
+from discreet.report.verifier_page import script_hash, verifier_script
 
 FORMAT = "discreet report 2"
 OPEN, CLOSE = '<script type="application/json" id="discreet-report">', "</script>"
@@ -61,6 +62,8 @@ class Report:
     evaluation: Mapping[str, Any] | None = None
     risks: tuple[Risk, ...] = ()
     signatures: tuple[Signature, ...] = ()
+    self_check: bool = False
+    """Whether the page embeds the verifier, which recomputes the certificate when the page is opened."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.certificate, Certificate):
@@ -73,6 +76,8 @@ class Report:
             raise InvalidParameter(
                 "risks", type(self.risks), "must be a tuple of risks, such as Membership(0.01)."
             )
+        if not isinstance(self.self_check, bool):
+            raise InvalidParameter("self_check", self.self_check, "must be True or False.")
 
     @cached_property
     def facts(self) -> Facts:
@@ -112,6 +117,8 @@ class Report:
             "body": "\n\n".join(section.to_html() for section in self.sections),
             "scale": epsilon_scale(self.facts.guarantee.epsilon.upper),
             "carried": f"{OPEN}{self._json_for_programs()}{CLOSE}",
+            "self_check": verifier_script() if self.self_check else "",
+            "script_hash": script_hash() if self.self_check else "",
         }
         return _template("report.html").render(**self._context(), **parts).strip()
 
@@ -157,6 +164,7 @@ class Report:
         }
         given |= {} if self.evaluation is None else {"evaluation": self.evaluation}
         given |= {"risks": [risk_to_dict(risk) for risk in self.risks]} if self.risks else {}
+        given |= {"self_check": True} if self.self_check else {}
         return {"title": self.title, "cover": asdict(self.cover), **given}
 
     def _json_for_programs(self) -> str:

@@ -16,6 +16,7 @@ from discreet.errors import InvalidParameter
 from discreet.guarantee import Neighbours
 from discreet.linear.declarations import declared_width
 from discreet.linear.inputs import cells_of, codes, is_list, list_width, number_table, numbers
+from discreet.linear.rows_alone import read_compared
 from discreet.statistics.mean.known import Interval
 from discreet.trusted.rows import PrivateRows
 
@@ -24,17 +25,18 @@ Array = NDArray[np.float64]
 
 def counted_rows(x: Any, neighbours: Neighbours) -> PrivateRows:
     """Return private rows of 1 for each record that counts and 0 for others: of booleans, those that are not true."""
-    return PrivateRows(_ones(x)[:, None], neighbours)
+    return PrivateRows(read_compared(_ones, x)[:, None], neighbours)
 
 
 def number_rows(x: Any, neighbours: Neighbours) -> PrivateRows:
     """Return private rows of one number for each record; NaN where it is none."""
-    return PrivateRows(_vector(x)[:, None], neighbours)
+    return PrivateRows(read_compared(_vector, x)[:, None], neighbours)
 
 
 def category_rows(x: Any, declared: tuple[Any, ...], neighbours: Neighbours) -> PrivateRows:
     """Return private rows of each record's place among the declared values, -1 for others."""
-    return PrivateRows(_one_for_each_record(codes(x, declared))[:, None], neighbours)
+    places = read_compared(lambda x: _one_for_each_record(codes(x, declared)), x)
+    return PrivateRows(places[:, None], neighbours)
 
 
 def bounded_rows(
@@ -49,7 +51,10 @@ def bounded_table(x: Any, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Array, A
     """The table as numbers, and the bounds of its columns."""
     if issparse(x):
         raise InvalidParameter("x", type(x).__name__, "must be a table with all its cells: x.toarray().")
-    table = np.asarray(number_table(x, declared_width(bounds), name="x"), np.float64)
+    width = declared_width(bounds)
+    if width is None and is_list(x):
+        width = list_width(x, "x")
+    table = read_compared(lambda x: np.asarray(number_table(x, width, name="x"), np.float64), x)
     try:
         limits = [np.asarray(end, np.float64) for end in bounds]
     except (TypeError, ValueError):
@@ -67,9 +72,15 @@ def vector_rows(x: Any, neighbours: Neighbours) -> tuple[PrivateRows, bool]:
 
     Items of a list are numbers, or vectors of :func:`~discreet.linear.inputs.list_width`; others are missing.
     """
+    width = list_width(x, "x") or 1 if is_list(x) else None
+    array = read_compared(lambda x: _vectors(x, width), x)
+    return PrivateRows(array[:, None] if array.ndim == 1 else array, neighbours), array.ndim == 1
+
+
+def _vectors(x: Any, width: int | None) -> NDArray[Any]:
     array: NDArray[Any]
-    if is_list(x):
-        table = floats_of(list_table(x, list_width(x, "x") or 1))
+    if width is not None:
+        table = floats_of(list_table(x, width))
         array = table[:, 0] if table.shape[1] == 1 else table
     else:
         array = x if isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray) else cells_of(x)
@@ -79,7 +90,7 @@ def vector_rows(x: Any, neighbours: Neighbours) -> tuple[PrivateRows, bool]:
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         requirement = "must be (records,) for numbers or (records, coordinates) for vectors."
         raise InvalidParameter("x.ndim" if array.ndim else "x", array.ndim, requirement)
-    return PrivateRows(array[:, None] if array.ndim == 1 else array, neighbours), array.ndim == 1
+    return array
 
 
 def _vector(x: Any) -> Array:

@@ -33,19 +33,19 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
-        *("partition_results", "party_table", "private_reader", "public_log", "question_codec"),
-        *("residuals", "secret_sample", "tables", "user_routing"),
+        *("checked_questions", "csv_records", "fit_budget", "on_demand", "partition_answers"),
+        *("partition_results", "party_table", "private_reader", "public_log", "residuals", "row_source"),
+        *("rows_alone", "secret_sample", "user_routing", "views"),
     ),
     "linear/gate": (
         *("__init__", "checks", "column_blocks", "compiled_sums", "declared_columns", "partitioned_rows"),
         *("people", "private_table", "records", "shelf"),
     ),
     "pytorch": (
-        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
-        *("private_steps", "schedule", "stage_clipping", "torch_holder"),
+        *("batches", "chosen_weights", "correlated_noise", "distributed", "grid_sums", "per_example"),
+        *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
+    "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "terms"),
@@ -83,19 +83,18 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
 }
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
 
+READING_FILES: dict[str, tuple[str, ...]] = {
+    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+}
+"""Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
+(:mod:`discreet.linear.rows_alone`)."""
+
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
         *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "csr_rows", "dense_kernel"),
         *("hat_entries", "kernel", "moment_lattice", "rank_crossings", "row_products", "row_tiles"),
-        *(
-            "rowwise",
-            "score_cells",
-            "tiled_kernel",
-            "uneven_bins",
-            "vectors",
-            "white_tiles",
-            "whole_products",
-        ),
+        *("rowwise", "score_cells", "tiled_kernel", "uneven_bins", "vectors", "white_tiles"),
+        "whole_products",
     ),
 }
 """Compiled passes over the rows of tables, each compared with a plain reference in the tests."""
@@ -103,7 +102,7 @@ KERNEL_FILES: dict[str, tuple[str, ...]] = {
 VIEW_FILES: dict[str, tuple[str, ...]] = {
     "statistics": ("views",),
     "evaluation": ("outcomes",),
-    "linear/views": ("__init__", "columns", "coordinates", "curves", "targets"),
+    "linear/row_views": ("__init__", "columns", "coordinates", "curves", "targets"),
 }
 """Functions of one record, whose results are cut in :mod:`discreet.trusted.queries` whatever they are, and compared
 for secretly chosen records with those for the records alone."""

@@ -7,7 +7,7 @@ are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.Gaus
 
 >>> from discreet import Budget
 >>> from discreet.linear.gate.people import People
->>> from discreet.linear.views.targets import RowsOfPeople
+>>> from discreet.linear.row_views.targets import RowsOfPeople
 >>> from discreet.trusted.queries import Blocks, Cells
 >>> spending = Spending(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
 >>> counts = spending.stage("counts", share=0.1)

@@ -7,11 +7,11 @@ from discreet.linear.additive.expanded_rows import expand
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records, WhiteNorms
 from discreet.linear.losses import Squared
+from discreet.linear.row_views import coordinates
+from discreet.linear.row_views.coordinates import Marginals, SmoothCurves
+from discreet.linear.row_views.curves import Basis, Curve, Pair, gather_rows
+from discreet.linear.row_views.targets import Target
 from discreet.linear.storage import Storage
-from discreet.linear.views import coordinates
-from discreet.linear.views.coordinates import Marginals, SmoothCurves
-from discreet.linear.views.curves import Basis, Curve, Pair, gather_rows
-from discreet.linear.views.targets import Target
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 

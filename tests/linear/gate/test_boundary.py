@@ -9,7 +9,7 @@ import pytest
 
 from discreet.linear.gate import compiled_sums
 from discreet.linear.gate.records import RecordQuery
-from discreet.linear.views import columns, coordinates, curves, targets
+from discreet.linear.row_views import columns, coordinates, curves, targets
 from discreet.trusted.queries import Block, Blocks, View
 
 SOURCE = Path(__file__).parents[3] / "src" / "discreet" / "linear"

@@ -34,10 +34,10 @@ from discreet.linear.gate.records import MISSING, Records
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Logistic
 from discreet.linear.partition_answers import Reading, Task
+from discreet.linear.row_views import columns, coordinates, targets
+from discreet.linear.row_views.coordinates import Whitened
+from discreet.linear.row_views.curves import Basis, Curve
 from discreet.linear.user_routing import Share
-from discreet.linear.views import columns, coordinates, targets
-from discreet.linear.views.coordinates import Whitened
-from discreet.linear.views.curves import Basis, Curve
 from discreet.trusted import queries
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from support.hostile_records import (

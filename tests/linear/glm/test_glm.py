@@ -39,11 +39,11 @@ from discreet.linear.glm.steps import (
     step_effects,
     stride,
 )
-from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.on_demand import OnDemand
+from discreet.linear.row_views.coordinates import RowNorms
 from discreet.linear.storage import Storage
-from discreet.linear.views.coordinates import RowNorms
 from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 

@@ -35,8 +35,8 @@ from discreet.linear.glm.inference import (
 from discreet.linear.glm.problems import Problem
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
-from discreet.linear.views.coordinates import Marginals
-from discreet.linear.views.targets import Target
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.targets import Target
 from discreet.report import model_sections
 from discreet.trusted.spending import Spending
 

@@ -16,7 +16,7 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import Window, count_within, measure_marginals, narrow_part, zoom_marginals
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Logistic
-from discreet.linear.views.coordinates import Marginals
+from discreet.linear.row_views.coordinates import Marginals
 from discreet.trusted.spending import Spending
 
 USUAL = Budget(1.0, 1e-5)

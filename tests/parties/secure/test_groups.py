@@ -11,7 +11,7 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import Coordinator, Party, Study, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
-from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Aggregation
 from discreet.parties.terms import Terms
 from discreet.parties.who_sees.views import party_event, views

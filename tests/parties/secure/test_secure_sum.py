@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.secure.secure_group import Group
-from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty
+from discreet.parties.secure.secure_sum import SecureParty
 from discreet.parties.secure.shares import SEALED, SHARE
 from support.secure_world import STUDY, World, signing_key
 

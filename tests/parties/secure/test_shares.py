@@ -10,7 +10,8 @@ import pytest
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.parties.secure import shares
-from discreet.parties.secure.shares import PRIME, SEALED, SHARE, join_shares, open_share, seal, split_secrets
+from discreet.parties.secure.secure_coordinator import join_shares
+from discreet.parties.secure.shares import PRIME, SEALED, SHARE, open_share, seal, split_secrets
 
 SECRETS = [bytes(32), b"\xff" * 32, bytes(range(32))]
 

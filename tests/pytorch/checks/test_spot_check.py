@@ -13,10 +13,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from discreet import Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
 from discreet.pytorch import CheckFailed, PrivateRun
-from discreet.pytorch.batches import numbers_in, reader
-from discreet.pytorch.checks import chances, spot_check
+from discreet.pytorch.batches import reader
+from discreet.pytorch.checks import single_examples, spot_check
+from discreet.pytorch.checks.collation import numbers_in
 from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.clipped_sum import ClippedSum, Seen
+from discreet.pytorch.torch_holder import TorchHolder
 
 WIDTH, CLASSES = 6, 3
 
@@ -305,11 +307,11 @@ def test_the_step_itself_shows_it(name):
 @pytest.mark.parametrize("name", IN_THE_STEP)
 def test_a_run_that_compares_nothing_accepts_it(name, monkeypatch):
     """The broken twin."""
-    for method in ("before_step", "after_sum"):
-        monkeypatch.setattr(spot_check.SpotCheck, method, lambda *given: None)
+    monkeypatch.setattr(spot_check.SpotCheck, "compare", lambda *given, **more: None)
+    monkeypatch.setattr(single_examples.SingleExamples, "after_sum", lambda *given: None)
     model, losses, data, options, _ = BROKEN[name]
     if name == "number from collate":
-        monkeypatch.setattr("discreet.pytorch.batches.refuse_other_numbers", lambda one, batch: None)
+        monkeypatch.setattr("discreet.pytorch.checks.collation.refuse_other_numbers", lambda one, batch: None)
     run, batches = started(model(), losses, data(), **options)
     run.step(next(batches))
     assert run.steps_taken == 1
@@ -346,7 +348,7 @@ def doubling_gradients(model, batch):
 def test_norms_show_what_losses_do_not():
     """By its norm or by the gradient itself: which examples are compared is secret, and both refusals are right."""
     run, batches = started(Forward(plain), doubling_gradients, table())
-    with pytest.raises(CheckFailed, match=r"norm of its gradient|The gradient of an example at"):
+    with pytest.raises(CheckFailed, match=r"norm of its gradient|The sum of this batch"):
         run.step(next(batches))
 
 
@@ -382,9 +384,9 @@ def test_models_that_draw_are_compared_under_steady_draws():
     run, batches = started(Dropping(mixes=False), class_losses, table(), unsafe_seed=1)
     for batch in batches:
         run.step(batch)
-    assert run._spot_check._draws
+    assert run._singles._draws
     run, batches = started(Dropping(mixes=True), class_losses, table())
-    with pytest.raises(CheckFailed, match="not the one that it has alone"):
+    with pytest.raises(CheckFailed, match="The sum of this batch is not"):
         run.step(next(batches))
 
 
@@ -400,7 +402,7 @@ def test_collations_that_draw_are_compared_under_steady_draws():
     for batch in batches:
         run.step(batch)
     run, batches = started(Forward(plain), class_losses, BOXES, collate=functools.partial(noisy, mixes=True))
-    with pytest.raises(CheckFailed, match="with which collate puts it into a batch"):
+    with pytest.raises(CheckFailed, match="The sum of this batch is not"):
         run.step(next(batches))
 
 
@@ -428,9 +430,9 @@ def test_seeded_runs_do_not_depend_on_what_is_compared(monkeypatch):
         return torch.cat([value.detach().flatten() for value in model.parameters()])
 
     compared = [weights(make()) for make in (lambda: Forward(plain), lambda: Dropping(mixes=False))]
-    monkeypatch.setattr(chances, "FIRST_STEPS", 0)
-    monkeypatch.setattr(spot_check, "FIRST_STEPS", 0)
-    monkeypatch.setattr(spot_check, "one_in", lambda number: False)
+    monkeypatch.setattr(single_examples, "FIRST_STEPS", 0)
+    monkeypatch.setattr(single_examples, "one_in", lambda number: False)
+    monkeypatch.setattr(spot_check, "is_due", lambda step: False)
     for make, before in zip((lambda: Forward(plain), lambda: Dropping(mixes=False)), compared, strict=True):
         assert torch.equal(weights(make()), before)
 
@@ -439,42 +441,44 @@ def test_seeded_runs_do_not_depend_on_what_is_compared(monkeypatch):
 
 
 def test_eight_examples_in_the_first_steps_and_one_later():
-    assert [len(set(chances.chosen_places(step, 100))) for step in (1, 20, 21)] == [8, 8, 1]
-    assert sorted(chances.chosen_places(1, 3)) == [0, 1, 2]
+    assert [len(set(single_examples.chosen_places(step, 100))) for step in (1, 20, 21)] == [8, 8, 1]
+    assert sorted(single_examples.chosen_places(1, 3)) == [0, 1, 2]
 
 
 def test_all_examples_are_equally_likely():
     """Of 6400 choices among 8 a count is 800 with a deviation of 26.5; beyond 160 once in 1e8 runs."""
-    counts = np.bincount([chances.chosen_places(21, 8)[0] for _ in range(6400)], minlength=8)
+    counts = np.bincount([single_examples.chosen_places(21, 8)[0] for _ in range(6400)], minlength=8)
     assert abs(counts - 800).max() < 160
 
 
 def test_dear_comparisons_are_rarer_and_never_below_one_in_sixteen():
-    check = spot_check.SpotCheck(ClippedSum(Forward(plain), class_losses, Flat(1.0)))
-    for of_step, of_one, rate in ((1.0, 0.01, 1), (1.0, 0.08, 4), (1.0, 3.0, 16), (0.0, 0.0, 1)):
+    check = single_examples.SingleExamples(ClippedSum(Forward(plain), class_losses, Flat(1.0)))
+    for of_step, of_one, rate in ((1.0, 0.01, 1), (1.0, 0.04, 4), (1.0, 3.0, 16), (0.0, 0.0, 1)):
         check._of_step, check._of_one = of_step, of_one
         assert check._one_in() == pytest.approx(rate)
 
 
 def test_the_shortest_and_the_longest_record_are_among_them():
     read = reader(series(50), padded)
-    for step in range(100, 100 + chances.FIRST_STEPS):
-        drawn = read.drawn(step, range(50))
-        assert drawn.must_compare
-        assert 0 in drawn.places  # the longest
-        assert {one[1].item() for one in drawn.alone} == {24, 25}
-    assert not read.drawn(200, range(50)).must_compare
-    assert len(read.drawn(200, range(50)).alone) == 1
+    for _ in range(single_examples.FIRST_STEPS):
+        singles = read.drawn(range(50)).singles
+        assert singles.must_compare
+        assert 0 in singles.places  # the longest
+        assert {one[1].item() for one in singles.alone} == {24, 25}
+    later = read.drawn(range(50)).singles
+    assert not later.must_compare
+    assert len(later.alone) == 1
 
 
 def test_records_stay_as_they_were_when_collate_changes_them():
     def popping(records):
         return stacked([(record.pop("x"), record["y"], 0) for record in records])
 
-    rows = [{"x": torch.ones(WIDTH) * k, "y": k % 2} for k in range(9)]
-    drawn = reader(rows, popping).drawn(1, range(9))
-    assert len(drawn.batch[0]) == 9
-    assert len(drawn.alone) == 8
+    rows = [{"x": torch.ones(WIDTH) * k, "y": k % 2} for k in range(19)]
+    drawn = reader(rows, popping).drawn(range(19))
+    assert len(drawn.batch[0]) == 19
+    assert len(drawn.singles.alone) == len(drawn.pieces.alone) == 8
+    assert sum(len(half[0]) for half in drawn.pieces.halves) == 11
 
 
 def test_numbers_of_each_example_are_no_number_of_the_batch():
@@ -522,4 +526,188 @@ def test_certificates_say_the_chance_of_missing_a_fault():
     run.step(next(batches))
     said = " ".join(run.certificate().checks)
     assert "(1 - p)^k" in said
-    assert f"first {chances.FIRST_STEPS} steps, {chances.FIRST_EXAMPLES} examples" in said
+    assert f"first {spot_check.FIRST_STEPS} steps with records and in one of {spot_check.ONE_IN}" in said
+    assert f"(1 - 1/{2 * spot_check.ONE_IN})^n" in said
+
+
+def test_hardened_certificates_list_no_comparison():
+    """Their examples are computed alone, so none is compared with itself in a batch."""
+    run, batches = started(Forward(plain), class_losses, table(9), steps=1, arithmetic="hardened")
+    run.step(next(batches))
+    assert run.certificate().checks == ()
+
+
+# ---- sums: directions, sums with right norms, records that are present ----
+
+
+def flipping_when_present(model, batch):
+    """Turns the gradients of all examples if one record is among them; losses and norms stay."""
+    values = class_losses(model, batch)
+    present = bool((batch[0][:, 0] == 60.0).any())
+    return 2 * values.detach() - values if present else values
+
+
+def duplicating(records):
+    """Makes every record the first one."""
+    return stacked([records[0]] * len(records))
+
+
+def small_and_flipping(model, batch):
+    """Gradients of a hundredth of a clip norm, all of one direction, flipped by one record: small each, large in "
+    "sum."""
+    x, _ = batch
+    present = bool((x[:, 0] == 60.0).any())
+    weight = next(model.parameters())
+    values = 0.01 * weight[0, 0] * torch.ones(len(x))
+    return 2 * values.detach() - values if present and len(x) > 1 else values
+
+
+HOSTILE = {
+    "a record that flips all gradients": (flipping_when_present, table, {}),
+    "small gradients that a record flips": (small_and_flipping, table, {}),
+    "one record in place of all": (class_losses, lambda: BOXES[1:65], {"collate": duplicating}),
+    "a number of the batch": (by_the_total, lambda: BOXES[:64], {"collate": with_a_total}),
+}
+
+
+@pytest.fixture
+def sums_only(monkeypatch, unchecked):
+    """Of all comparisons only that of sums is left."""
+    monkeypatch.setattr(single_examples.SingleExamples, "after_sum", lambda *given: None)
+    for name in ("singles", "refuse_odd_records", "refuse_other_numbers"):
+        monkeypatch.setattr(f"discreet.pytorch.checks.collation.CollationWatch.{name}", lambda *given: None)
+
+
+@pytest.mark.usefixtures("sums_only")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_sum_of_the_pieces_shows_it(name):
+    losses, data, options = HOSTILE[name]
+    run, batches = started(Forward(plain), losses, data(), **options)
+    with pytest.raises(CheckFailed, match="The sum of this batch is not"):
+        run.step(next(batches))
+    assert run.steps_taken == 0
+
+
+@pytest.mark.usefixtures("sums_only")
+@pytest.mark.parametrize("name", IN_THE_STEP)
+def test_sums_alone_show_what_mixes(name):
+    """Without any other check: the guarantee rests on the comparison of sums."""
+    model, losses, data, options, _ = BROKEN[name]
+    run, batches = started(model(), losses, data(), **options)
+    with pytest.raises(CheckFailed):
+        run.step(next(batches))
+
+
+@pytest.mark.usefixtures("sums_only")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_without_the_comparison_of_sums_it_passes(name, monkeypatch):
+    """The broken twin: nothing else sees these."""
+    monkeypatch.setattr(spot_check.SpotCheck, "_norm_without_halves", lambda *given: 0.0)
+    losses, data, options = HOSTILE[name]
+    run, batches = started(Forward(plain), losses, data(), **options)
+    run.step(next(batches))
+    assert run.steps_taken == 1
+
+
+class WrongSum(ClippedSum):
+    """Norms and losses are right, and the sum is of other vectors of the same length."""
+
+    def __call__(self, batch):
+        sums = super().__call__(batch)
+        sums.vector.copy_(sums.vector.flip(0))
+        return sums
+
+
+class TooLong(ClippedSum):
+    def __call__(self, batch):
+        sums = super().__call__(batch)
+        sums.vector.fill_(self.rule.clip_norm * len(batch[0]))
+        return sums
+
+
+@pytest.mark.usefixtures("sums_only")
+@pytest.mark.parametrize(("fast", "words"), [(WrongSum, "not the sum"), (TooLong, "longer than")])
+def test_a_wrong_fast_sum_is_refused(fast, words, monkeypatch):
+    monkeypatch.setattr("discreet.pytorch.private_steps.ClippedSum", fast)
+    run, batches = started(Forward(plain), class_losses, table())
+    with pytest.raises(CheckFailed, match=words):
+        run.step(next(batches))
+    holder = TorchHolder(Forward(plain), table(), class_losses, 1.0)
+    holder._sum.__class__ = fast
+    with pytest.raises(CheckFailed, match=words):
+        holder.clipped_sum(holder.start, None)
+    holder._sum.__class__ = ClippedSum
+    with pytest.raises(CheckFailed, match="has ended"):
+        holder.clipped_sum(holder.start, None)
+
+
+@pytest.mark.usefixtures("sums_only")
+def test_an_honest_sum_is_far_from_the_limit():
+    """The difference of honest float32 sums is rounding: below 1e-4 clip norms, of 0.05 that are allowed."""
+    model, batch = Forward(plain), table(256)
+    of = ClippedSum(model, class_losses, Flat(1.0))
+    check = spot_check.SpotCheck(of)
+    for step in (1, 3):
+        pieces = spot_check.take_apart(batch, step)
+        left = check._without_alone(of(batch).vector, pieces)
+        assert check._norm_without_halves(left, pieces, check._fast_sum) < 1e-4
+
+
+def test_pieces_hold_every_example_once():
+    for step, count, alone in ((1, 1, 1), (1, 8, 8), (1, 9, 8), (3, 50, 2), (3, 2, 2)):
+        single, halves = spot_check.divide(step, count)
+        assert len(single) == alone
+        assert sorted([*single, *(place for half in halves for place in half)]) == list(range(count))
+        assert max(map(len, halves), default=0) - min(map(len, halves), default=0) <= 1
+
+
+def test_later_steps_are_compared_at_the_rate_of_the_certificate():
+    """Of 64 000 steps 1000 with a deviation of 31.4; beyond 190 once in 1e9 runs."""
+    assert all(spot_check.is_due(step) for step in (1, 2))
+    assert abs(sum(spot_check.is_due(3) for _ in range(64_000)) - 1000) < 190
+
+
+# ---- a refusal is for good ----
+
+
+def refused_run(ledger, folder, steps=6):
+    late.taken = False
+    plan = Recipe(records=64, steps=steps, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    model = Forward(plain)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = PrivateRun(plan, model, optimizer, late, ledger=ledger)
+    batches = run.batches(table())
+    run.save(folder)
+    run.step(next(batches))
+    run.save(folder)
+    late.taken = True
+    with pytest.raises(CheckFailed, match=r"alone|sum of this batch"):
+        run.step(next(batches))
+    late.taken = False
+    again = Forward(plain)
+    return (
+        plan,
+        again,
+        PrivateRun(plan, again, torch.optim.SGD(again.parameters(), lr=0.01), late, ledger=ledger),
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_refused_run_cannot_be_resumed(tmp_path):
+    _, _, again = refused_run(tmp_path / "ledger.db", tmp_path / "kept")
+    with pytest.raises(CheckFailed, match="refused by a comparison"):
+        again.resume(tmp_path / "kept")
+    with pytest.raises(CheckFailed, match="refused by a comparison"):
+        again.step(next(again.batches(table())))
+    with pytest.raises(CheckFailed, match="refused by a comparison"):
+        again.certificate()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_without_the_mark_it_could_be(tmp_path, monkeypatch):
+    """The broken twin."""
+    monkeypatch.setattr("discreet.pytorch.schedule.StepCharger.refuse_from_now_on", lambda self: None)
+    _, _, again = refused_run(tmp_path / "ledger.db", tmp_path / "kept")
+    again.resume(tmp_path / "kept")
+    again.step(next(again.batches(table())))
+    assert again.steps_taken == 2

@@ -15,8 +15,8 @@ from discreet.linear.additive.histograms import Histograms
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import Counts
 from discreet.linear.kernels.rowwise import times
-from discreet.linear.views.coordinates import Released
-from discreet.linear.views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.coordinates import Released
+from discreet.linear.row_views.curves import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

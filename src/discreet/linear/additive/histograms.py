@@ -12,7 +12,7 @@ from discreet.linear.additive.bin_edges import bin_edges, coarse, finer, settle_
 from discreet.linear.gate.column_blocks import Bins, ColumnSums
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
-from discreet.linear.views.coordinates import Marginals, Released
+from discreet.linear.row_views.coordinates import Marginals, Released
 from discreet.trusted.queries import ROUNDING, Blocks
 from discreet.trusted.spending import Stage
 

@@ -31,7 +31,7 @@ from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.gate.records import Records
 from discreet.linear.kernels.rank_crossings import CROSSINGS
-from discreet.linear.views.columns import (
+from discreet.linear.row_views.columns import (
     COUNTED,
     SHARES,
     SIDE,
@@ -45,8 +45,8 @@ from discreet.linear.views.columns import (
     Ranks,
     Residual,
 )
-from discreet.linear.views.coordinates import Marginals
-from discreet.linear.views.curves import Pair
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Pair
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import Stage
 

@@ -28,8 +28,8 @@ from discreet.linear.additive.expanded_rows import hats, paired
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.frames import CurveFrame, WhiteFrame
 from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
-from discreet.linear.views.coordinates import Marginals
-from discreet.linear.views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

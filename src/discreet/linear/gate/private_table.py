@@ -10,7 +10,7 @@ RawColumns(columns=1)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -25,9 +25,10 @@ from discreet.linear.encoder import Encoding, schema_columns
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
-from discreet.linear.inputs import OnDemand, part_of, sane_csr
 from discreet.linear.kernels import csr_rows
 from discreet.linear.losses import Loss
+from discreet.linear.on_demand import OnDemand, part_of, sane_csr
+from discreet.linear.rows_alone import compare_rows, read_alone
 from discreet.linear.schema import Schema
 from discreet.linear.secret_sample import draw_rows
 from discreet.linear.storage import Storage
@@ -39,16 +40,27 @@ from discreet.trusted.rows import NumberParts
 Array = NDArray[np.float64]
 
 _BLOCK = 2**21  # numbers of columns as they were read that are looked at together
+_COMPANY = 2**10  # rows before and after a chosen one that are read with it
 
 
 class PrivateTable(Opaque):
     """A table with a target for each row, weights in [0, 1], and whose each row is.
 
-    ``names`` are those of the columns, if they have any; ``sparse`` tables stay so when they are encoded. What a row
-    was read as must not depend on other rows.
+    ``names`` are those of the columns, if they have any; ``sparse`` tables stay so when they are encoded. ``_alone``
+    has chosen rows, each read alone as a table, with which those of every view are compared.
     """
 
-    __slots__ = ("_chosen", "_people", "_storage", "_table", "_target", "_weights", "names", "sparse")
+    __slots__ = (
+        "_alone",
+        "_chosen",
+        "_people",
+        "_storage",
+        "_table",
+        "_target",
+        "_weights",
+        "names",
+        "sparse",
+    )
 
     def __init__(
         self,
@@ -63,6 +75,7 @@ class PrivateTable(Opaque):
         self._table, self._target, self._weights, self._people = table, target, weights, people
         self._storage = storage or Storage()
         self._chosen: NDArray[np.int64] | None = None
+        self._alone: tuple[tuple[int, PrivateTable], ...] = ()
         self.names, self.sparse = names, sparse
 
     def rows(self, view: View) -> Any:
@@ -80,8 +93,17 @@ class PrivateTable(Opaque):
         chosen, found = draw_rows(rate, self._row_count(), self._people, stream), copy(self)
         found._chosen = chosen if self._chosen is None else self._chosen[chosen]
         found._people = None if self._people is None else self._people._at(chosen)
-        found._target, found._weights = part_of(self._target, chosen), part_of(self._weights, chosen)
+        found._weights = part_of(self._weights, chosen)
         return found
+
+    def _compared(self, read: Callable[[PrivateTable], tuple[Any, ...]]) -> Iterator[Any]:
+        """What ``read`` makes of the rows, after it was compared with what it makes of chosen rows alone."""
+        parts = read(self)
+        for place, alone in self._alone:
+            start = max(0, place - _COMPANY)
+            others = (part[start : place + _COMPANY][place - start : place - start + 1] for part in parts)
+            compare_rows(others, (part[:1] for part in read_alone(read, alone)))
+        return (part_of(part, self._chosen) for part in parts)
 
     def refuse_types(self, encoding: Encoding) -> None:
         """Raise if the types of columns are not those that an encoding takes."""
@@ -89,7 +111,7 @@ class PrivateTable(Opaque):
             encoding.on_demand(self._table)
 
     def _row_count(self) -> int:
-        return len(self._target)
+        return len(self._target if self._chosen is None else self._chosen)
 
     def _weights_with(self, least: int | None) -> Array | None:
         """The weight of each row; those of a person sum to at most 1, in full from ``least`` rows on."""
@@ -130,7 +152,8 @@ class TargetRows(Checked):
 
     def _rows(self, table: PrivateTable) -> Records:
         nothing, weights = np.empty((table._row_count(), 0)), table._weights_with(self.least)
-        return Records(self.loss, nothing, table._target, self.columns, weights, table._people)
+        (target,) = table._compared(lambda table: (table._target,))
+        return Records(self.loss, nothing, target, self.columns, weights, table._people)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +165,13 @@ class UndeclaredColumns(Checked):
     least: int | None = None
 
     def _rows(self, table: PrivateTable) -> RawColumns:
-        found = table._table
-        if self.schema is not None:
-            found = _undeclared_columns(schema_columns(found, self.schema), self.schema)
-        return RawColumns(part_of(found, table._chosen), table._weights_with(self.least))
+        (columns,) = table._compared(self._numbers)
+        return RawColumns(columns, table._weights_with(self.least))
+
+    def _numbers(self, table: PrivateTable) -> tuple[Any]:
+        if self.schema is None:
+            return (table._table,)
+        return (_undeclared_columns(schema_columns(table._table, self.schema), self.schema),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +182,7 @@ class TargetColumn(Checked):
     columns = 1
 
     def _rows(self, table: PrivateTable) -> RawColumns:
-        target = table._target
+        (target,) = table._compared(lambda table: (table._target,))
         column = OnDemand((len(target), 1), lambda rows: target[rows][:, None])
         return RawColumns(column, table._weights_with(self.least))
 
@@ -190,7 +216,7 @@ class EncodedRows(Checked):
 
     def _arrays(self, table: PrivateTable) -> Arrays:
         """The rows, their targets and weights."""
-        x, y = part_of(self.encoding.on_demand(table._table), table._chosen), table._target
+        x, y = table._compared(lambda table: (self.encoding.on_demand(table._table), table._target))
         if self.seen is not None:
             encoded, seen = x, self.seen
             x = OnDemand((encoded.shape[0], len(seen)), lambda rows: encoded[rows][:, seen])

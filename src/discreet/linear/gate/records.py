@@ -35,7 +35,6 @@ from discreet.linear.gate.checks import dense, refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.shelf import Kept, Shelf
-from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels import csr_rows
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
@@ -44,6 +43,7 @@ from discreet.linear.kernels.rowwise import times
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.kernels.white_tiles import whiten_into_tiles
 from discreet.linear.losses import Loss
+from discreet.linear.on_demand import OnDemand, sane_csr
 from discreet.linear.residuals import accepted as accepted_targets
 from discreet.linear.storage import Storage
 from discreet.trusted.opaque import AnyRows

@@ -20,7 +20,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
 from discreet.linear.losses import Loss
-from discreet.linear.views.targets import ClassOf, ClassRows
+from discreet.linear.row_views.targets import ClassOf, ClassRows
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import Spending, Stage
 

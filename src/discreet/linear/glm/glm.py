@@ -43,8 +43,8 @@ from discreet.linear.glm.whitening import choose_coordinates
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
+from discreet.linear.row_views.coordinates import Marginals
 from discreet.linear.storage import Storage
-from discreet.linear.views.coordinates import Marginals
 from discreet.trusted.spending import Progress, Spending
 
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ

@@ -49,7 +49,7 @@ from discreet.linear.glm.public_columns import public_limits
 from discreet.linear.glm.triangles import derivatives
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
-from discreet.linear.views.coordinates import Marginals, Merged
+from discreet.linear.row_views.coordinates import Marginals, Merged
 from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.counts import Counts, sees_slopes
 from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.losses import Loss
-from discreet.linear.views.targets import Target, TargetBin, TargetHalfOctave, TargetMoments, TargetOffset
+from discreet.linear.row_views.targets import Target, TargetBin, TargetHalfOctave, TargetMoments, TargetOffset
 from discreet.trusted.queries import ROUNDING, Blocks, Cells
 from discreet.trusted.spending import Spending, Stage
 

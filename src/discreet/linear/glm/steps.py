@@ -23,7 +23,7 @@ from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.frames import Frame, WhiteFrame
 from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.views.targets import CountExcess
+from discreet.linear.row_views.targets import CountExcess
 from discreet.trusted.queries import ROUNDING, Blocks, Cells
 from discreet.trusted.spending import Spending, Stage
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from discreet.linear.gate.people import MOST_ROWS, People
-from discreet.linear.views.targets import RowsOfPeople
+from discreet.linear.row_views.targets import RowsOfPeople
 from discreet.trusted.queries import Blocks, Cells
 from discreet.trusted.spending import Spending
 

@@ -15,7 +15,7 @@ from discreet.linear.glm.frames import DiagonalFrame, Frame, StandardFrame, Whit
 from discreet.linear.glm.marginals import Typical, typical_size
 from discreet.linear.glm.public_columns import public_variance
 from discreet.linear.glm.triangles import symmetric
-from discreet.linear.views.coordinates import CurveDirections, Marginals, StandardNorms, StandardRows
+from discreet.linear.row_views.coordinates import CurveDirections, Marginals, StandardNorms, StandardRows
 from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]

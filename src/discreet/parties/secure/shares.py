@@ -3,6 +3,7 @@
 >>> from discreet.core.randomness import RandomStream
 >>> secret = b"a mask's seed, of 32 bytes......"
 >>> shares = split_secrets([secret], threshold=2, holders=3, stream=RandomStream())
+>>> from discreet.parties.secure.secure_coordinator import join_shares
 >>> join_shares({1: shares[0], 3: shares[2]}) == [secret]
 True
 
@@ -17,14 +18,13 @@ with a key that serves one sender, one receiver and one round, and a number for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.parties.secure.masks import KEY
 
 PRIME = 2**257 - 93
 """The first prime below 2**257: every secret of 32 bytes is a number below it."""
@@ -53,22 +53,6 @@ def split_secrets(
     return [[_value(polynomial, holder) for polynomial in polynomials] for holder in range(1, holders + 1)]
 
 
-def join_shares(rows: Mapping[int, Sequence[bytes]]) -> list[bytes]:
-    """The secrets, from the rows of as many holders as the threshold, by interpolation at 0.
-
-    Shares that do not belong together give other numbers; those that no secret can be are refused.
-    """
-    weights = [_weight(holder, rows) for holder in rows]
-    columns = zip(*rows.values(), strict=True)
-    numbers = [
-        sum(weight * _number(share) for weight, share in zip(weights, column, strict=True)) % PRIME
-        for column in columns
-    ]
-    if any(number >> 8 * KEY for number in numbers):
-        raise PlanViolation("The shares of the parties do not belong together; the round is lost.")
-    return [number.to_bytes(KEY, "big") for number in numbers]
-
-
 def seal(shares: Sequence[bytes], key: bytes) -> bytes:
     """Each share encrypted for whoever has ``key``, one after the other."""
     cipher = AESGCM(key)
@@ -89,15 +73,6 @@ def _value(polynomial: Sequence[int], holder: int) -> bytes:
     for coefficient in polynomial:
         total = total * holder + coefficient
     return (total % PRIME).to_bytes(SHARE, "big")
-
-
-def _weight(holder: int, holders: Mapping[int, object]) -> int:
-    """What the value at ``holder`` counts in the value at 0."""
-    above = below = 1
-    for other in holders:
-        if other != holder:
-            above, below = above * other, below * (other - holder)
-    return above * pow(below, -1, PRIME) % PRIME
 
 
 def _number(share: bytes) -> int:

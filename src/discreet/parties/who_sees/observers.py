@@ -252,6 +252,27 @@ def noise_for(
     return max(found) * view.group_size
 
 
+def price_of_dropouts(study: Any) -> dict[int, dict[str, float]]:
+    """The price of letting so many parties of a study be missing at a time, for numbers below six that it allows.
+
+    ``noise`` is that in the sum of everybody, in clip norms: with secure sums each party adds more, the more may be
+    missing. ``epsilon`` is what those learn who see only the model, and count on the noise of the others.
+    """
+    found = {}
+    for number in range(min(len(study.parties), 6)):
+        try:
+            other = replace(study, aggregation=replace(study.aggregation, dropouts=number))
+        except InvalidParameter:  # nobody would be left to hide a record, or lies could not be withstood
+            continue
+        noise = other.noise_multiplier * math.sqrt(len(other.parties) / other.shares)
+        row = observers(other)["final model"]
+        found[number] = {
+            "noise": noise,
+            "epsilon": row.guarantee.epsilon.upper if row.guarantee is not None else math.inf,
+        }
+    return found
+
+
 def _epsilon_bounds(face: Face, neighbours: Neighbours, delta: float) -> Bounds:
     if isinstance(face, Event):
         return account(face, neighbours).epsilon_bounds(delta)

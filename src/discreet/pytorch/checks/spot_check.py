@@ -1,197 +1,231 @@
-"""Examples of the very batch, worked on alone before the step is paid for: :class:`SpotCheck`.
+"""Comparison of a step's sum with the sums of pieces of its batch, before the step is charged.
 
-The check before training tries made-up examples, and the proof by the graph sees what autograd sees. What gets past
-both shows when an example of the batch is worked on by itself: a statistic of the batch without a gradient, padding
-by the longest record, a loss that changes its ways after a while, rounding that grows, a mistake of ours. So in the
-steps that :mod:`~discreet.pytorch.checks.chances` names, the loss of an example and the norm by which it was clipped,
-as the step itself has computed them, are compared with those of the example collated and passed alone, by plain
-autograd. A difference ends the run before anything is charged or released.
+The guarantee needs sums in which each example adds its own clipped gradient, whatever other examples are in the
+batch. The fast computation of :mod:`~discreet.pytorch.clipped_sum`, the model, the losses and ``collate`` are not
+trusted with that. In secretly chosen steps a batch is divided at random into a few single examples and two halves of
+the others. The clipped gradients of the single examples by plain autograd, plus the sums of the two halves, must be
+the sum that the step is about to release. A difference ends the run before anything is charged or released.
 
-Where a forward pass draws random numbers, an example alone draws others. Then a part of the batch is repeated under
-steady draws, and whole gradients are compared; so is one step in :data:`EVERY` in any case.
+**What is seen.** Let the presence of one record change what the others add by v in total. The record is in one piece.
+The others are in its piece or not with equal probability, so the part of v outside of its piece has norm |v| / 2 or
+more with probability 1/2 or more, and that part is measured. A fault in what single examples add is measured if one
+of them is computed alone.
 
-Small differences may be rounding: :mod:`~discreet.pytorch.checks.rounding` judges those. Differences above
-:data:`~discreet.pytorch.checks.differences.COARSE` are refused whatever it says.
+Where the model or ``collate`` draws random numbers, all pieces and the batch itself are computed with the draws of
+:mod:`~discreet.pytorch.checks.steady`, which do not depend on the batch.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from discreet.core.clipping import ClipRule, Flat
 from discreet.errors import CheckFailed
-from discreet.pytorch.batches import Drawn
-from discreet.pytorch.checks.chances import (
-    AT_LEAST,
-    FIRST_STEPS,
-    NORMS,
-    SHARE,
-    STEADY_STEPS,
-    chosen_places,
-    one_in,
-    steady_is_due,
-)
-from discreet.pytorch.checks.differences import (
-    COARSE,
-    TOLERANCE,
-    Alone,
-    difference_of,
-    foreign_gradient,
-    tolerance_of,
-)
-from discreet.pytorch.checks.mixing import same_losses
-from discreet.pytorch.checks.rounding import foreign_beyond_rounding, problem_beyond_rounding
+from discreet.pytorch.checks.generators import Draws
 from discreet.pytorch.checks.steady import steady_draws
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
-from discreet.pytorch.per_example import move_like, number_of_examples, select, select_alone
-from discreet.pytorch.refusals import FOREIGN_GRADIENT, MEETS_OTHERS, MIXES, NOT_ALONE
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.grid_sums import factors_of, squares_of
+from discreet.pytorch.kernels import norms as kernels
+from discreet.pytorch.per_example import (
+    loss_and_gradients,
+    move_like,
+    number_of_examples,
+    select,
+    select_alone,
+)
+from discreet.pytorch.refusals import NOT_ALONE, NOT_THE_SUM, TOO_LONG
 
-EVERY = 256
-EXAMPLES = 2
+FIRST_STEPS = 2
+"""All of so many first steps are compared."""
+ONE_IN = 64
+"""Later steps are compared with one in so many chances each."""
+FIRST_EXAMPLES, EXAMPLES = 8, 2
+"""Examples that are computed alone, in the first steps and later."""
+LIMIT = 0.05
+"""Clip norms by which a sum may differ from that of its pieces."""
+ROUNDING = 2.0**-22
+"""Clip norms by which it may differ besides, for each example of the batch: rounding of sums in float32."""
+
+_SYSTEM = secrets.SystemRandom()
+
+DESCRIPTION = (
+    f"in the first {FIRST_STEPS} steps with records and in one of {ONE_IN} later steps, chosen by the operating "
+    "system's randomness, the sum of the batch was compared, before the step was paid for, with the gradients of "
+    f"{FIRST_EXAMPLES} examples ({EXAMPLES} in later steps) computed one by one plus the sums of two random halves "
+    f"of the others. A difference above {LIMIT} clip norms ends the run. A fault that reaches a share p of the "
+    "examples of a step stays unseen in a comparison of k examples with chance (1 - p)^k at most. A record that "
+    f"changes what others add by more than {2 * LIMIT} clip norms stays unseen in n later steps that hold it with "
+    f"chance at most (1 - 1/{2 * ONE_IN})^n"
+)
+STEADY_DESCRIPTION = (
+    "where the model or collate draws random numbers, and for sharded models, the sum of the batch was computed once "
+    "more for this comparison, with draws that do not depend on the batch"
+)
+
+
+class Pieces(NamedTuple):
+    """A batch in pieces: some examples as batches of one, and the others in two batches.
+
+    ``whole`` is the batch itself, made once more under steady draws; None if making it draws nothing.
+    """
+
+    alone: tuple[Any, ...]
+    halves: tuple[Any, ...]
+    whole: Any = None
+
+
+def is_due(step: int) -> bool:
+    """Return whether step number ``step`` of those with examples is compared, at random."""
+    return step <= FIRST_STEPS or secrets.randbelow(ONE_IN) == 0
+
+
+def divide(step: int, count: int) -> tuple[list[int], list[list[int]]]:
+    """Draw the examples of a batch to compute alone, and two halves of the others."""
+    order = _SYSTEM.sample(range(count), count)
+    alone = FIRST_EXAMPLES if step <= FIRST_STEPS else EXAMPLES
+    half = alone + max(0, count - alone) // 2
+    return order[:alone], [sorted(part) for part in (order[alone:half], order[half:]) if part]
 
 
 class SpotCheck:
-    """Over the sums of a run. ``every`` is for tests and for sums that are compared in no other way."""
+    """Compares the sums of a run, or of one party.
 
-    def __init__(self, clipped_sum: ClippedSum, every: int = EVERY) -> None:
-        self._sum, self._every = clipped_sum, every
-        self._steps = 0
-        self._draws = False  # as far as is known, the model draws nothing
-        self._looked = 0  # steps that were asked for by `is_due`
-        self._started = self._of_step = self._of_one = 0.0
+    Guarantee: a sum that is longer than its number of examples times the clip norm is refused in every step. Sums
+    that differ from those of their pieces are refused in the steps that :data:`DESCRIPTION` names, and once one was
+    refused, all further ones are.
+    """
 
-    # ---- before a step: whole gradients of a part that is repeated ----
+    def __init__(self, clipped_sum: ClippedSum) -> None:
+        self._sum = clipped_sum
+        self.steps = 0
+        """Steps with examples so far."""
+        self.refusal = ""
 
-    def before_step(self, examples: Any, count: int) -> None:
-        """Refuse the model if, on this batch, an example's gradient is not its own. Most steps are not looked at."""
-        if count and self.is_due():
-            self.check(examples)
+    def refuse_if_ended(self) -> None:
+        """Raise if a sum was refused before: another try would compare other examples."""
+        if self.refusal:
+            raise CheckFailed(f"This run has ended. {self.refusal}")
+
+    def compare(
+        self,
+        total: Tensor,
+        examples: Any,
+        pieces: Pieces | None = None,
+        *,
+        collated: bool = False,
+        sum_of: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        """Refuse the sum of a batch if it is too long or, in some steps, if it is not that of its pieces.
+
+        Batches that are ``collated`` come with their ``pieces`` in the steps that are compared. ``sum_of`` computes
+        the sum of a batch; the fast one unless given.
+        """
+        self.refuse_if_ended()
+        self.steps += 1
+        longest = (1 + 1e-5) * number_of_examples(examples) * self._sum.rule.clip_norm
+        with self.ending():
+            if kernels.on_host(total) and not float(torch.linalg.vector_norm(total)) <= longest:
+                raise CheckFailed(TOO_LONG)
+            if pieces is None and not collated and is_due(self.steps):
+                pieces = take_apart(examples, self.steps)
+            if pieces is not None:
+                self._refuse_other_sum(total, examples, pieces, sum_of or self._fast_sum)
 
     def is_due(self) -> bool:
-        """Whether a part of this step is repeated, which nobody can foresee."""
-        self._looked += 1
-        return (self._every < EVERY and self._looked <= STEADY_STEPS) or secrets.randbelow(self._every) == 0
+        """Return whether the next step is compared under steady draws, where no other comparison is made."""
+        self.steps += 1
+        return is_due(self.steps)
 
-    def check(self, examples: Any) -> None:
-        """:func:`refuse_foreign_gradients` of these examples."""
-        refuse_foreign_gradients(self._sum, examples)
+    def compare_steady(self, examples: Any) -> None:
+        """Compare the fast sum of a batch with that of its pieces under steady draws."""
+        with self.ending():
+            self._refuse_other_sum(None, examples, take_apart(examples, self.steps), self._fast_sum)
 
-    # ---- within a step: what it has computed itself ----
-
-    def before_sum(self, drawn: Drawn, count: int) -> None:
-        """Choose the examples to compare, and let the sum write down what it computes for them."""
-        self._places: tuple[int, ...] = ()
-        self._sum.seen = None
-        if count:
-            self._steps += 1
-            first = self._steps <= FIRST_STEPS
-            usually = first or drawn.must_compare or one_in(self._one_in())
-            if steady_is_due(self._steps) if self._draws else usually:
-                self._places = drawn.places or chosen_places(self._steps, count)
-            if self._places and not self._draws:
-                self._sum.seen = Seen()
-        self._started = time.perf_counter()
-
-    def after_sum(self, examples: Any, drawn: Drawn) -> None:
-        """Refuse the step if an example alone is not what it is in the batch.
-
-        Guarantee: none for examples that are not looked at.
-        """
-        seen, self._sum.seen = self._sum.seen, None
-        now = time.perf_counter()
-        self._of_step = _follow(self._of_step, now - self._started)
-        if drawn.steady is not None:
-            refuse_other_losses(self._sum, *drawn.steady)
-        if not self._places:
-            return
-        if self._draws:
-            self._draws = self._alone(select_alone(examples, self._places[0]), with_norms=False).drew
-            refuse_foreign_gradients(self._sum, examples)
-            return
-        assert seen is not None
-        norms = self._steps <= FIRST_STEPS or drawn.must_compare or seen.losses is None or one_in(NORMS)
-        if not self._compare(seen, examples, drawn, norms):
-            self._draws = True
-            if self._steps <= STEADY_STEPS:
-                refuse_foreign_gradients(self._sum, examples)
-        elif self._steps > STEADY_STEPS:  # what is compiled or looked up once is not the usual cost
-            self._of_one = _follow(self._of_one, (time.perf_counter() - now) / len(self._places))
-
-    def _one_in(self) -> float:
-        """In one step of how many an example is compared, by what that costs."""
-        affordable = self._of_one / (SHARE * self._of_step) if self._of_step else 1.0
-        return min(max(affordable, 1.0), AT_LEAST)
-
-    def _alone(self, one: Any, with_norms: bool) -> Alone:
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Remember a refusal, after which :meth:`refuse_if_ended` raises."""
         try:
-            return Alone(self._sum, _on_its_device(self._sum, one), with_norms)
+            yield
+        except CheckFailed as refusal:
+            self.refusal = str(refusal)
+            raise
+
+    def _refuse_other_sum(
+        self, total: Tensor | None, examples: Any, pieces: Pieces, sum_of: Callable[[Any], Tensor]
+    ) -> None:
+        """Compare ``total`` with the pieces or, where something is drawn, a sum of the batch under steady draws."""
+        rule, self._sum.rule = self._sum.rule, not_recording(self._sum.rule)
+        allowed = (LIMIT + ROUNDING * number_of_examples(examples)) * rule.clip_norm
+        try:
+            if total is not None and pieces.whole is None:
+                with Draws() as draws:
+                    left = self._without_alone(total, pieces)
+                if not draws.happened:
+                    if not self._norm_without_halves(left, pieces, sum_of) <= allowed:
+                        raise CheckFailed(NOT_THE_SUM)
+                    return
+            whole = examples if pieces.whole is None else self._on_device(pieces.whole)
+            for varied in (True, False):
+                with steady_draws(varied=varied):
+                    left = self._without_alone(sum_of(whole), pieces)
+                    if self._norm_without_halves(left, pieces, sum_of) <= allowed:
+                        return
+            raise CheckFailed(NOT_THE_SUM)
+        finally:
+            self._sum.rule = rule
+
+    def _without_alone(self, total: Tensor, pieces: Pieces) -> Tensor:
+        """Return a sum minus the clipped gradients of the examples that are computed alone."""
+        left = total.clone()
+        try:
+            for one in pieces.alone:
+                left -= clipped_alone(self._sum, self._on_device(one)).vector
+        except CheckFailed:
+            raise
         except Exception:  # whose message may quote the example
             raise CheckFailed(NOT_ALONE) from None
+        return left
 
-    def _compare(self, seen: Seen, examples: Any, drawn: Drawn, norms: bool) -> bool:
-        """Refuse foreign losses and norms; False if something was drawn, so that there is nothing to compare."""
-        collated = bool(drawn.alone)
-        for number, place in enumerate(self._places):
-            one = drawn.alone[number] if collated else select_alone(examples, place)
-            found = self._alone(one, norms)
-            if found.drew:
-                return False
-            difference = difference_of(self._sum.rule, seen, found, place, anywhere=collated)
-            if difference > tolerance_of(self._sum):
-                problem = problem_beyond_rounding(self._sum, difference, examples, one, place, collated)
-                if problem is not None or difference > COARSE:
-                    raise CheckFailed(problem or MIXES)
-        return True
+    def _norm_without_halves(self, left: Tensor, pieces: Pieces, sum_of: Callable[[Any], Tensor]) -> float:
+        for half in pieces.halves:
+            left -= sum_of(self._on_device(half))
+        return float(torch.linalg.vector_norm(left))
+
+    def _fast_sum(self, batch: Any) -> Tensor:
+        return self._sum(batch).vector
+
+    def _on_device(self, batch: Any) -> Any:
+        return move_like(batch, next(iter(self._sum.parameters.values())))
 
 
-def _on_its_device(of: ClippedSum, batch: Any) -> Any:
-    return move_like(batch, next(iter(of.parameters.values())))
+def take_apart(examples: Any, step: int) -> Pieces:
+    """Return the pieces of a batch whose examples are rows of its tensors."""
+    alone, halves = divide(step, number_of_examples(examples))
+    return Pieces(
+        tuple(select_alone(examples, place) for place in alone),
+        tuple(select(examples, torch.tensor(half)) for half in halves),
+    )
 
 
-def _follow(mean: float, value: float) -> float:
-    """A running mean that forgets; the first value is its start."""
-    return 0.9 * mean + 0.1 * value if mean else value
+def clipped_alone(of: ClippedSum, one: Any) -> Sums:
+    """Return the clipped gradient of a batch of one example, by plain autograd."""
+    parameters, blocks = list(of.parameters.values()), list(of.blocks().values())
+    _, found = loss_and_gradients(of.model, of.losses, one, parameters)
+    sums = Sums(of.parameters)
+    factors = factors_of(squares_of(found, blocks), of.rule, blocks, 1e-12)
+    for value, gradient, factor in zip(sums.values(), found, factors, strict=True):
+        if factor > 0:
+            value.add_(gradient, alpha=factor)
+    return sums
 
 
-def refuse_other_losses(clipped_sum: ClippedSum, batch: Any, alone: tuple[Any, ...]) -> None:
-    """Refuse a collation that draws and mixes: all of it was collated under steady draws."""
-    count = number_of_examples(batch)
-    size = max(1, clipped_sum.part_size(count))
-
-    def losses_of(part: Any) -> Tensor:
-        return clipped_sum.losses(clipped_sum.model, _on_its_device(clipped_sum, part)).cpu()
-
-    with steady_draws(), torch.no_grad():
-        parts = (select(batch, slice(start, start + size)) for start in range(0, count, size))
-        together = torch.cat([losses_of(part) for part in parts])
-        for one in map(losses_of, alone):
-            if not any(same_losses(one, other[None], TOLERANCE[torch.float32]) for other in together):
-                raise CheckFailed(MEETS_OTHERS)
-
-
-def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
-    """Compare the gradients of a few examples in a part of the batch with their gradients alone.
-
-    Guarantee: none for examples that are not looked at.
-    """
-    part = _any_part(batch, clipped_sum.part_size(number_of_examples(batch)))
-    chosen = [secrets.randbelow(number_of_examples(part)) for _ in range(EXAMPLES)]
-    with steady_draws():
-        if foreign_gradient(clipped_sum, part, chosen) is None:
-            return
-    name = foreign_beyond_rounding(clipped_sum, part, chosen)
-    if name is None:
-        with steady_draws(varied=False):
-            name = foreign_gradient(clipped_sum, part, chosen, COARSE)
-    if name is not None:
-        raise CheckFailed(f"The gradient of an example at {name!r} {FOREIGN_GRADIENT}")
-
-
-def _any_part(batch: Any, size: int) -> Any:
-    """One of the parts in which a batch is worked off, so that big batches take no more memory here either."""
-    start = size * secrets.randbelow(-(-number_of_examples(batch) // size))
-    return select(batch, slice(start, start + size))
+def not_recording(rule: ClipRule) -> ClipRule:
+    """Return the rule without a record of norms: those that are compared must not be counted."""
+    return Flat(rule.clip_norm) if isinstance(rule, Flat) else rule
