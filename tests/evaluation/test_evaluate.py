@@ -15,7 +15,7 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import answers, evaluate, question
-from discreet.evaluation.outcomes import Outcome
+from discreet.evaluation.outcomes import Outcome, Shared
 from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Tally
@@ -118,7 +118,7 @@ def test_models_that_answer_with_classes_or_scores_only():
 def cells_of(task, y, answers):
     """The cells and shares of all records, for each block."""
     rows = np.column_stack([y, answers])
-    return [Outcome(view)(rows, None) for view in task.views]
+    return [Shared(*Outcome(view)(rows, None)) for view in task.views]
 
 
 def counted(cells, shares, size):

@@ -455,9 +455,11 @@ HOSTILE = {
     "no question": lambda: tuple(asked()),
     "a class of its own": lambda: OwnQuestion(*asked()),
     "a loss of a user": lambda: asked(view=TargetRows(OwnLoss())),
-    "a loss of a user in the query": lambda: asked(Blocks((Cells(ClassOf(OwnLoss()), 2),), 1.0)),
+    "a loss of a user in the query": lambda: asked(Blocks((Cells(ClassOf(OwnLoss()), (2,), (1.0,)),), 1.0)),
     "an encoding of a user": lambda: asked(view=EncodedRows(Logistic(), OwnEncoding(LEARNT.schema))),
-    "a list": lambda: asked(with_field(Blocks((Cells(ClassOf(Logistic()), 2),), 1.0), "blocks", [])),
+    "a list": lambda: asked(
+        with_field(Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0), "blocks", [])
+    ),
     "objects": lambda: asked(
         view=EncodedRows(Logistic(), LEARNT), fills=np.array([object(), object()], object)
     ),
@@ -465,7 +467,7 @@ HOSTILE = {
         view=EncodedRows(Logistic(), LEARNT), fills=np.ma.masked_array([0.0, 1.0])
     ),
     "another schema": lambda: asked(view=UndeclaredColumns(1, other_schema(), None)),
-    "a function": lambda: asked(with_field(Cells(ClassOf(Logistic()), 2), "size", lambda: 2)),
+    "a function": lambda: asked(with_field(Cells(ClassOf(Logistic()), (2,), (1.0,)), "sizes", lambda: 2)),
     "a number of numpy": lambda: asked(number=np.int64(3)),
     "a string that is more": lambda: asked(stage=type("Own", (str,), {})("counts")),
 }

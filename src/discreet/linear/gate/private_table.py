@@ -136,7 +136,7 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PersonRows(Checked):
-    """How many rows each person has: for :class:`~discreet.linear.gate.people.RowsOfPeople`."""
+    """How many rows each person has: for :class:`~discreet.linear.row_views.targets.RowsOfPeople`."""
 
     def _rows(self, table: PrivateTable) -> People | None:
         return table._people
