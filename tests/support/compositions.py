@@ -1,6 +1,6 @@
 """One direction of a composition of given distributions, without an event."""
 
-from discreet.accounting.certify import ROUGH, Proof
+from discreet.accounting.certified_bounds import ROUGH, Proof
 from discreet.accounting.dominating import Dominating
 from discreet.accounting.search import OneStepSearch, Search
 from discreet.guarantee import Bounds

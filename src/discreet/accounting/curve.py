@@ -16,11 +16,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from discreet.accounting.attained import attained
-from discreet.accounting.certify import DELTA_REMEDY, Proof, quiet
+from discreet.accounting.certified_bounds import DELTA_REMEDY, Proof, ignore_fp_errors
 from discreet.accounting.curve_views import CurveViews
 from discreet.accounting.dominating import Dominating, Relation, dominating, without_sampling
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
-from discreet.accounting.largest import ULPS
+from discreet.accounting.max_loss import ULPS
 from discreet.accounting.search import SMALLEST_EPSILON, TOLERANCE, CurveSearch, refuse_wide, tolerance_asked
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Event
@@ -64,7 +64,7 @@ class PrivacyCurve(CurveViews):
         self.group_size = whole("group_size", group_size, at_least=1, at_most=10_000)
         relation = Relation(self.neighbours, self.group_size)
         self._parts: Dominating = attained(event, relation) if floor else dominating(event, relation)
-        self._laws_of = lru_cache(maxsize=8)(self._parts.laws_of)
+        self._plds_of = lru_cache(maxsize=8)(self._parts.plds_of)
         self._search = CurveSearch(self, is_floor=floor)
 
     def __repr__(self) -> str:
@@ -85,23 +85,23 @@ class PrivacyCurve(CurveViews):
         """
         delta = real("delta", delta, at_least=0, at_most=1, remedy=DELTA_REMEDY)
         wanted = tolerance_asked(tolerance, TOLERANCE)
-        exposure = self._parts.exposure
+        infinity_mass = self._parts.infinity_mass
         if delta == 1:  # everything is (0, 1)-DP
             return _NOTHING
-        if delta < exposure.lower:
+        if delta < infinity_mass.lower:
             return Bounds(np.inf, np.inf)
-        hidden = self._hidden_epsilon(hidden_share(delta, exposure.upper, 1 - ULPS), wanted)
+        hidden = self._hidden_epsilon(hidden_share(delta, infinity_mass.upper, 1 - ULPS), wanted)
         lower = self._search.lower_epsilon(delta, hidden, wanted)
         bounds = Bounds(float(lower), float(hidden.upper))
         refuse_wide(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
         return bounds
 
-    @quiet()
+    @ignore_fp_errors()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
         """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
         if delta < 0:
             return Bounds(0.0, np.inf)
-        if delta > 0 and not (self._parts.laws or self._parts.boxes):
+        if delta > 0 and not (self._parts.plds or self._parts.boxes):
             mu = self._parts.mu
             return gaussian_epsilon_bounds(delta, mu, _MU_ERROR) if mu else _NOTHING
         proof = self._proof()
@@ -119,19 +119,19 @@ class PrivacyCurve(CurveViews):
         """
         epsilon = real("epsilon", epsilon, at_least=0)
         hidden = self._hidden_delta(epsilon, tolerance_asked(tolerance, 1e-2))
-        exposed = self._parts.exposure.upper
+        exposed = self._parts.infinity_mass.upper
         upper = min(1.0, (exposed + (1 - exposed) * hidden.upper) * (1 + ULPS))
         bounds = Bounds(float(self._search.lower_delta(epsilon, hidden, upper)), float(upper))
         refuse_wide(bounds, "delta", None if self._search.vanishes(epsilon) else tolerance, 1e-280)
         return bounds
 
-    @quiet()
+    @ignore_fp_errors()
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
         """Delta of everything but full exposure."""
         exact = self._parts.largest
         if exact is not None and Fraction(epsilon) >= exact:
             return _NOTHING
-        if not (self._parts.laws or self._parts.boxes):
+        if not (self._parts.plds or self._parts.boxes):
             return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
         proof = self._proof()
         lower = self._search.delta(proof, epsilon, tolerance)
@@ -150,7 +150,7 @@ class PrivacyCurve(CurveViews):
         )
 
     def _proof(self) -> Proof:
-        return Proof(self._parts, self._laws_of, lambda: self._without_sampling)
+        return Proof(self._parts, self._plds_of, lambda: self._without_sampling)
 
     def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds:
         """Bounds of a release that is Gaussian only; ``nothing`` is the value for no release at all."""
@@ -167,8 +167,8 @@ class PrivacyCurve(CurveViews):
         return PrivacyCurve(without_sampling(self.event), self.neighbours, self.group_size)
 
 
-def hidden_share(delta: float, exposure: float, rounding: float) -> float:
+def hidden_share(delta: float, infinity_mass: float, rounding: float) -> float:
     """delta of the rest, given that nothing is exposed."""
-    if exposure == 0:
+    if infinity_mass == 0:
         return delta
-    return (delta - exposure) / (1 - exposure) * rounding if exposure < 1 else -1.0
+    return (delta - infinity_mass) / (1 - infinity_mass) * rounding if infinity_mass < 1 else -1.0

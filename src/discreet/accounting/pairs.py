@@ -2,7 +2,7 @@
 
 An event is as private as the pair (P, Q) that dominates it: for every a >= 0, no pair of neighbouring data
 sets has a larger hockey-stick divergence H_a = sup_A P(A) - a Q(A). All that accounting needs of a pair is the
-law of its privacy loss L = log dP/dQ, under P and under Q. A pair tells it as *cells*: the P-mass and the
+distribution of its privacy loss L = log dP/dQ, under P and under Q. A pair tells it as *cells*: the P-mass and the
 Q-mass of the losses between given boundaries. Nothing else about the mechanism is known downstream.
 
 ``remove`` is the direction in which P belongs to the larger data set; :class:`Reversed` is the other one. The
@@ -35,7 +35,7 @@ from discreet.accounting.pair_ranges import (
 Array = NDArray[np.float64]
 
 
-class Cells(NamedTuple):
+class CellMasses(NamedTuple):
     """Masses of the loss cells (b[i], b[i+1]] under P and under Q, and the P-mass outside of all of them.
 
     ``p_above`` includes the P-mass at an infinite loss.
@@ -48,10 +48,10 @@ class Cells(NamedTuple):
 
 
 class Pair(LossRange, ABC):
-    """The law of a privacy loss under P and under Q."""
+    """The distribution of a privacy loss under P and under Q."""
 
     @abstractmethod
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         """Masses between increasing ``boundaries``, each accurate to a few ulps of the nearer tail."""
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
@@ -72,9 +72,9 @@ class MassPair(Pair):
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         """P- and Q-masses of the losses between increasing ``boundaries``."""
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q = self.masses(np.concatenate([[-np.inf], boundaries, [np.inf]]))
-        return Cells(p[1:-1], q[1:-1], float(p[0]), float(p[-1]))
+        return CellMasses(p[1:-1], q[1:-1], float(p[0]), float(p[-1]))
 
 
 def normal_masses(z: Array) -> Array:
@@ -165,7 +165,7 @@ class Sampled(SampledRange, MassPair):
 
 @dataclass(frozen=True)
 class Reversed(ReversedRange, MassPair):
-    """(Q, P): the other direction. The loss changes its sign and the laws their places."""
+    """(Q, P): the other direction. The loss changes its sign and the distributions their places."""
 
     of: Pair
 
@@ -229,7 +229,7 @@ class DiscretePair(DiscreteRange, MassPair):
             masses[:, filled] = np.add.reduceat(both, place[filled], axis=1)
         return masses[0], masses[1]
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         cells = super().cells(boundaries)
         return cells._replace(p_above=cells.p_above + self.p_infinite)
 
@@ -271,7 +271,7 @@ def randomised_response(epsilon: float, categories: int) -> DiscretePair:
 def discrete_laplace(scale: float, shift: int) -> DiscretePair:
     """Discrete Laplace noise, and the same moved by ``shift``.
 
-    It has a monotone likelihood ratio, so vectors of whole numbers with that l1 distance are dominated as those of
+    It has a monotone likelihood ratio, so vectors of integers with that l1 distance are dominated as those of
     continuous noise are.
     """
     rate = 1 / scale
@@ -289,13 +289,13 @@ def discrete_gaussian(deviation: float, shift: int, tail: float) -> tuple[Discre
     The likelihood ratio is monotone, so smaller shifts are dominated. Outcomes of probability ``tail`` at most are
     infinite losses in the first pair, and missing in the second.
     """
-    reach = math.ceil(deviation * math.sqrt(-2 * math.log(tail / 4)) + 2)
+    radius = math.ceil(deviation * math.sqrt(-2 * math.log(tail / 4)) + 2)
     wide = np.arange(-math.ceil(40 * deviation) - 1, math.ceil(40 * deviation) + 2.0)
     total = float(np.exp(-(wide**2) / (2 * deviation**2)).sum())
-    places = np.arange(-reach, reach + 1.0)
+    places = np.arange(-radius, radius + 1.0)
     p = np.exp(-(places**2) / (2 * deviation**2)) / total
     q = np.exp(-((places + shift) ** 2) / (2 * deviation**2)) / total
     losses = shift * (2 * places + shift) / (2 * deviation**2)
-    first = math.exp(-((reach + 1) ** 2) / (2 * deviation**2)) / total
-    outside = 2 * first / -math.expm1(-(reach + 1) / deviation**2) * (1 + 1e-9)
+    first = math.exp(-((radius + 1) ** 2) / (2 * deviation**2)) / total
+    outside = 2 * first / -math.expm1(-(radius + 1) / deviation**2) * (1 + 1e-9)
     return DiscretePair(losses, p, q, outside), DiscretePair(losses, p, q)

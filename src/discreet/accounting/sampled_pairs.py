@@ -207,7 +207,7 @@ def with_replacement(noise: float, batch_size: int, records: int) -> Pair:
     """``batch_size`` draws, each of any of ``records`` records: a pair that dominates.
 
     A record that is drawn k times moves the sum by 2k. Numbers of draws beyond 32 are rounded up to a few, which
-    dominates, as does a law with larger tails.
+    dominates, as does a distribution with larger tails.
     """
     levels = numbers_of_draws(batch_size)
     tails = bdtrc(np.array([0.0, *levels]), batch_size, 1 / records)  # more than none, more than 1, ...

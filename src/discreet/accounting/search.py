@@ -1,8 +1,8 @@
 """How to look for a certified answer: which lattices to build, how fine, and when to stop.
 
 Nothing here is a guarantee. The search returns lower bounds and designs of lattices. The upper end of an answer is
-the one that its :class:`~discreet.accounting.certify.Proof` kept while it built what the search proposed, whatever
-the search returns. A bad search makes bounds wide or slow, never wrong.
+the one that its :class:`~discreet.accounting.certified_bounds.Proof` kept while it built what the search proposed,
+whatever the search returns. A bad search makes bounds wide or slow, never wrong.
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from discreet.accounting.attained import has_other_floor, without_boxes
-from discreet.accounting.building import CUT, Design, Law, build
-from discreet.accounting.certify import ROUGH, Evidence, OneStep, Proof, mixtures, quiet
-from discreet.accounting.direct import Direct
-from discreet.accounting.dominating import Direction, Quality
+from discreet.accounting.certified_bounds import (
+    ROUGH,
+    Evidence,
+    Proof,
+    SingleRelease,
+    ignore_fp_errors,
+    mixtures,
+)
+from discreet.accounting.convolve_direct import Direct
+from discreet.accounting.discretisation import CUT, Design, LossDistribution, build
+from discreet.accounting.dominating import Direction, Tolerances
 from discreet.accounting.grids import design, step_for
-from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.lattice import (
     OMITTED,
     PESSIMISTIC,
-    Lattice,
+    LossLattice,
     largest_weight,
     times_exp,
 )
+from discreet.accounting.max_loss import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.optimistic import delta_lower, refuted_epsilon
-from discreet.accounting.steering import Aim, Bound, Scout, crossing
+from discreet.accounting.saddlepoint import Bound, SaddlepointEstimate, SaddlepointTarget, crossing_point
 from discreet.errors import AccuracyNotReached, DiscreetError, real
 from discreet.guarantee import Bounds
 
@@ -51,17 +58,18 @@ LEAST_DELTA = 1e-290  # below which no arithmetic follows
 class CurveSearch:
     """The search for bounds on a whole privacy curve: which directions, and which kinds of bounds.
 
-    Its results are lower ends. Upper ends are what a :class:`~discreet.accounting.certify.Proof` noted meanwhile.
+    Its results are lower ends. Upper ends are what a :class:`~discreet.accounting.certified_bounds.Proof` noted
+    meanwhile.
     """
 
     def __init__(self, curve: PrivacyCurve, is_floor: bool) -> None:
         self._curve, self._is_floor = curve, is_floor
         self.in_direction = lru_cache(maxsize=8)(self._in_direction)
 
-    def _in_direction(self, direction: Direction, quality: Quality) -> DirectionSearch:
-        laws = self._curve._laws_of(direction, quality)
-        single = len(laws) == 1 and laws[0].count == 1
-        return OneStepSearch(laws, direction, quality) if single else Search(laws, direction, quality)
+    def _in_direction(self, direction: Direction, tolerances: Tolerances) -> DirectionSearch:
+        plds = self._curve._plds_of(direction, tolerances)
+        single = len(plds) == 1 and plds[0].count == 1
+        return OneStepSearch(plds, direction, tolerances) if single else Search(plds, direction, tolerances)
 
     @cached_property
     def floor(self) -> PrivacyCurve | None:
@@ -90,11 +98,13 @@ class CurveSearch:
 
     def lower_epsilon(self, delta: float, hidden: Bounds, tolerance: float) -> float:
         """The lower bound on epsilon at ``delta``, given the bounds of everything but full exposure."""
-        exposure = self._curve._parts.exposure
+        infinity_mass = self._curve._parts.infinity_mass
         lower = hidden.lower
-        if exposure.upper > 0:
+        if infinity_mass.upper > 0:
             share = (
-                (delta - exposure.lower) / (1 - exposure.lower) * (1 + ULPS) if exposure.lower < 1 else -1.0
+                (delta - infinity_mass.lower) / (1 - infinity_mass.lower) * (1 + ULPS)
+                if infinity_mass.lower < 1
+                else -1.0
             )
             lower = self._curve._hidden_epsilon(share, tolerance).lower
         if self.floor is not None:
@@ -105,7 +115,7 @@ class CurveSearch:
         """The lower bound on delta at ``epsilon``, given the bounds of everything but full exposure."""
         if self.floor is not None:
             return min(self.floor.delta_bounds(epsilon).lower, upper)
-        exposed = self._curve._parts.exposure.lower
+        exposed = self._curve._parts.infinity_mass.lower
         return (exposed + (1 - exposed) * hidden.lower) * (1 - ULPS)
 
     def epsilon(self, proof: Proof, delta: float, tolerance: float) -> float:
@@ -133,10 +143,10 @@ class CurveSearch:
 
     def _epsilons(self, proof: Proof, delta: float, tolerance: float) -> Iterator[Bounds]:
         """Bounds for every direction that can be the worst one."""
-        quality = Quality(delta * 1e-5, tolerance)
+        tolerances = Tolerances(delta * 1e-5, tolerance)
         largest = {name: proof.largest_loss(name) for name in proof.parts.directions()}
         estimates = {
-            name: min(self.in_direction(name, quality).estimate_epsilon(delta), largest[name])
+            name: min(self.in_direction(name, tolerances).estimate_epsilon(delta), largest[name])
             for name in largest
         }
         top = max(estimates.values())
@@ -144,7 +154,7 @@ class CurveSearch:
         for direction in sorted(estimates, key=lambda name: -estimates[name]):
             if largest[direction] * (1 + ULPS) <= min(lower, upper):
                 continue
-            search = self.in_direction(direction, quality)
+            search = self.in_direction(direction, tolerances)
             # A direction that is clearly not the worst one is only shown to be that.
             room = 0.5 * (top - estimates[direction]) / max(top, SMALLEST_EPSILON)
             if room > tolerance and search.stays_below(proof, delta, upper, min(0.03, room)):
@@ -159,7 +169,7 @@ class CurveSearch:
         names = proof.parts.directions()
         if max(proof.largest_loss(name) for name in names) == np.inf:
             return 0.0
-        return max(epsilon_near_largest(proof.laws(name), delta).lower for name in names)
+        return max(epsilon_near_largest(proof.plds(name), delta).lower for name in names)
 
     @staticmethod
     def _note_simple_epsilon(proof: Proof, delta: float) -> None:
@@ -192,16 +202,16 @@ class CurveSearch:
 
     def _delta_in(self, direction: Direction, proof: Proof, epsilon: float, tolerance: float) -> float:
         proof.note_near_largest(direction, epsilon)
-        near_top = delta_near_largest(proof.laws(direction), epsilon)
+        near_top = delta_near_largest(proof.plds(direction), epsilon)
         if near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top.lower
-        quality = Quality(1e-12, tolerance)
+        tolerances = Tolerances(1e-12, tolerance)
         for _ in range(8):  # what is cut off must be small beside delta, which is not known yet
-            guess = self.in_direction(direction, quality).estimate_delta(epsilon)
-            if guess * 1e-5 >= quality.tail or quality.tail <= LEAST_DELTA:
+            guess = self.in_direction(direction, tolerances).estimate_delta(epsilon)
+            if guess * 1e-5 >= tolerances.tail or tolerances.tail <= LEAST_DELTA:
                 break
-            quality = Quality(max(guess * 1e-6, LEAST_DELTA), tolerance)
-        search = self.in_direction(direction, quality)
+            tolerances = Tolerances(max(guess * 1e-6, LEAST_DELTA), tolerance)
+        search = self.in_direction(direction, tolerances)
         return max(near_top.lower, search.delta_bounds(proof, epsilon, tolerance).lower)
 
 
@@ -232,7 +242,7 @@ def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accurac
     """An epsilon >= 0, as small as found, with upper(epsilon) <= delta; infinity if there is none below ``top``."""
     if upper(0.0)[0] <= delta:
         return 0.0
-    epsilon = max(crossing(upper, delta, guess, top, accuracy), 0.0)
+    epsilon = max(crossing_point(upper, delta, guess, top, accuracy), 0.0)
     nudge = max(accuracy * epsilon, 1e-15)
     while epsilon <= min(top, 1e300):
         if upper(epsilon)[0] <= delta:
@@ -241,18 +251,18 @@ def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accurac
     return np.inf
 
 
-def epsilon_on(curve: Lattice | Direct, delta: float, guess: float) -> float:
+def epsilon_on(curve: LossLattice | Direct, delta: float, guess: float) -> float:
     """The epsilon that ``curve`` proves at ``delta``, looked for near ``guess``."""
     return float(proved_epsilon(curve.delta_upper, delta, guess, largest_epsilon(curve)))
 
 
-def largest_epsilon(curve: Lattice | Direct) -> float:
+def largest_epsilon(curve: LossLattice | Direct) -> float:
     """An epsilon beyond which nobody looks."""
-    end = curve.end + 700.0 / max(curve.tilt, 1e-3) if isinstance(curve, Lattice) else np.inf
+    end = curve.end + 700.0 / max(curve.tilt, 1e-3) if isinstance(curve, LossLattice) else np.inf
     return float(min(end, 1e15))
 
 
-Curve = TypeVar("Curve", Lattice, Direct)
+Curve = TypeVar("Curve", LossLattice, Direct)
 
 
 @dataclass
@@ -264,17 +274,17 @@ class Attempt:
 
     proof: Proof
     direction: Direction
-    quality: Quality
+    tolerances: Tolerances
     read: Callable[[Evidence[Any], float], float]
     upper: float = np.inf
 
-    def on_grid(self, proposed: Design, guess: float) -> tuple[Lattice, float]:
+    def on_grid(self, proposed: Design, guess: float) -> tuple[LossLattice, float]:
         """A lattice and the upper bound that it proves."""
-        return self._read(self.proof.on_grid(self.direction, self.quality, proposed, False), guess)
+        return self._read(self.proof.on_grid(self.direction, self.tolerances, proposed, False), guess)
 
     def directly(self, delta: float, resolution: float, guess: float) -> tuple[Direct, float]:
         """Sums in positive arithmetic and the upper bound that they prove."""
-        return self._read(self.proof.directly(self.direction, self.quality, delta, resolution), guess)
+        return self._read(self.proof.directly(self.direction, self.tolerances, delta, resolution), guess)
 
     def _read(self, evidence: Evidence[Curve], guess: float) -> tuple[Curve, float]:
         bound = self.read(evidence, guess)
@@ -285,7 +295,7 @@ class Attempt:
 class DirectionSearch(Protocol):
     """The search in one direction."""
 
-    laws: tuple[Law, ...]
+    plds: tuple[LossDistribution, ...]
 
     def estimate_epsilon(self, delta: float) -> float: ...
 
@@ -302,9 +312,11 @@ class DirectionSearch(Protocol):
 class OneStepSearch:
     """A single release: its curve is known in closed form."""
 
-    def __init__(self, laws: Sequence[Law], direction: Direction, quality: Quality) -> None:
-        self.laws, self.direction, self.quality = tuple(laws), direction, quality
-        self._upper, self._lower = OneStep(laws[0].upper), OneStep(laws[0].lower)
+    def __init__(
+        self, plds: Sequence[LossDistribution], direction: Direction, tolerances: Tolerances
+    ) -> None:
+        self.plds, self.direction, self.tolerances = tuple(plds), direction, tolerances
+        self._upper, self._lower = SingleRelease(plds[0].upper), SingleRelease(plds[0].lower)
         self._found: dict[float, float] = {}
 
     def estimate_epsilon(self, delta: float) -> float:
@@ -319,7 +331,7 @@ class OneStepSearch:
         return self._upper.delta_upper(epsilon)[0]
 
     def epsilon_bounds(self, proof: Proof, delta: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
         upper = self.estimate_epsilon(delta)
         self._note(proof, upper)
         return Bounds(refuted_epsilon(self.delta_lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
@@ -328,11 +340,11 @@ class OneStepSearch:
         return self._note(proof, epsilon) <= delta
 
     def delta_bounds(self, proof: Proof, epsilon: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
         return Bounds(self.delta_lower(epsilon)[0], self._note(proof, epsilon))
 
     def _note(self, proof: Proof, epsilon: float) -> float:
-        evidence = proof.one_step(self.direction, self.quality)
+        evidence = proof.one_step(self.direction, self.tolerances)
         return evidence.note(epsilon) if evidence else 1.0
 
     def delta_lower(self, epsilon: float) -> tuple[float, float]:
@@ -345,16 +357,19 @@ class Search:
     """The search in one direction of a composition."""
 
     def __init__(
-        self, laws: Sequence[Law], direction: Direction = "remove", quality: Quality = ROUGH
+        self,
+        plds: Sequence[LossDistribution],
+        direction: Direction = "remove",
+        tolerances: Tolerances = ROUGH,
     ) -> None:
-        self.laws, self.direction, self.quality = tuple(laws), direction, quality
-        self.direct = bool(mixtures(laws))  # whether positive arithmetic covers them
-        self.steps = sum(law.count for law in laws)
-        self._aims: dict[float, tuple[Scout, Aim]] = {}
+        self.plds, self.direction, self.tolerances = tuple(plds), direction, tolerances
+        self.direct = bool(mixtures(plds))  # whether positive arithmetic covers them
+        self.steps = sum(pld.count for pld in plds)
+        self._targets: dict[float, tuple[SaddlepointEstimate, SaddlepointTarget]] = {}
 
-    def scout(self, log_delta: float) -> Scout:
-        return Scout(
-            [(law.upper, law.count) for law in self.laws], log_delta + float(np.log(CUT / self.steps))
+    def estimate(self, log_delta: float) -> SaddlepointEstimate:
+        return SaddlepointEstimate(
+            [(pld.upper, pld.count) for pld in self.plds], log_delta + float(np.log(CUT / self.steps))
         )
 
     def estimate_epsilon(self, delta: float) -> float:
@@ -371,19 +386,19 @@ class Search:
         except FloatingPointError:
             return 1.0
 
-    def at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
-        if log_delta not in self._aims:
-            scout = self.scout(log_delta)
-            self._aims[log_delta] = scout, scout.aim_at_delta(log_delta)
-        return self._aims[log_delta]
+    def at_delta(self, log_delta: float) -> tuple[SaddlepointEstimate, SaddlepointTarget]:
+        if log_delta not in self._targets:
+            estimate = self.estimate(log_delta)
+            self._targets[log_delta] = estimate, estimate.target_at_delta(log_delta)
+        return self._targets[log_delta]
 
-    def at_epsilon(self, epsilon: float) -> tuple[Scout, Aim]:
-        scout = self.scout(0.0)
-        aim = scout.aim_at_epsilon(epsilon)
-        if aim.log_delta < -2.0:  # rarer outcomes matter: look again with longer tails
-            scout = self.scout(max(aim.log_delta, -690.0))
-            aim = scout.aim_at_epsilon(epsilon)
-        return scout, aim
+    def at_epsilon(self, epsilon: float) -> tuple[SaddlepointEstimate, SaddlepointTarget]:
+        estimate = self.estimate(0.0)
+        target = estimate.target_at_epsilon(epsilon)
+        if target.log_delta < -2.0:  # rarer outcomes matter: look again with longer tails
+            estimate = self.estimate(max(target.log_delta, -690.0))
+            target = estimate.target_at_epsilon(epsilon)
+        return estimate, target
 
     def epsilon_bounds(self, proof: Proof, delta: float, tolerance: float) -> Bounds:
         """Bounds on epsilon at ``delta``, as tight as ``tolerance`` of the upper one, if possible."""
@@ -393,8 +408,8 @@ class Search:
             evidence.note(epsilon)
             return epsilon
 
-        attempt = Attempt(proof, self.direction, self.quality, read)
-        with quiet():
+        attempt = Attempt(proof, self.direction, self.tolerances, read)
+        with ignore_fp_errors():
             try:
                 return Bounds(self.epsilon(delta, tolerance, attempt), attempt.upper)
             except FloatingPointError:  # nothing is known here
@@ -403,9 +418,9 @@ class Search:
     def delta_bounds(self, proof: Proof, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``, as tight as ``tolerance`` of the upper one, if possible."""
         attempt = Attempt(
-            proof, self.direction, self.quality, lambda evidence, _: max(evidence.note(epsilon), 1e-300)
+            proof, self.direction, self.tolerances, lambda evidence, _: max(evidence.note(epsilon), 1e-300)
         )
-        with quiet():
+        with ignore_fp_errors():
             try:
                 return Bounds(self.delta(epsilon, tolerance, attempt), attempt.upper)
             except FloatingPointError:
@@ -414,15 +429,15 @@ class Search:
     def stays_below(self, proof: Proof, delta: float, epsilon: float, tolerance: float) -> bool:
         """Try to prove that delta at ``epsilon`` is no more than ``delta``, on a grid that fits ``tolerance``.
 
-        That is all that is asked of a direction which is not the worst one, and needs no optimistic law. False only
-        says that this grid does not show it.
+        That is all that is asked of a direction which is not the worst one, and needs no optimistic distribution.
+        False only says that this grid does not show it.
         """
-        with quiet():
+        with ignore_fp_errors():
             try:
                 proposed = self.design_at(delta, tolerance)
                 if proposed is None:
                     return False
-                evidence = proof.on_grid(self.direction, self.quality, proposed[0], True)
+                evidence = proof.on_grid(self.direction, self.tolerances, proposed[0], True)
                 return evidence.note(epsilon) <= delta
             except FloatingPointError:
                 return False
@@ -430,34 +445,34 @@ class Search:
     def epsilon(self, delta: float, tolerance: float, proof: Attempt) -> float:
         """A lower bound on epsilon at ``delta``, after upper bounds were proved."""
         log_delta = float(np.log(delta))
-        scout, aim = self.at_delta(log_delta)
+        estimate, target = self.at_delta(log_delta)
         best = Bounds(0.0, np.inf)
         for _ in range(3):
-            found = self._refine(scout, aim, tolerance, EpsilonAt(delta, aim), proof)
+            found = self._refine(estimate, target, tolerance, EpsilonAt(delta, target), proof)
             best = best.also(found)
-            missed = abs(found.upper - aim.epsilon) > 0.02 * found.upper
+            missed = abs(found.upper - target.epsilon) > 0.02 * found.upper
             if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
                 break
-            aim = replace(scout.aim_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
-            if aim.tilt > 1e10:  # beyond the largest loss
+            target = replace(estimate.target_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
+            if target.tilt > 1e10:  # beyond the largest loss
                 break
-        return self._closer(best, aim, delta, tolerance, EpsilonAt(delta, aim), proof).lower
+        return self._closer(best, target, delta, tolerance, EpsilonAt(delta, target), proof).lower
 
     def delta(self, epsilon: float, tolerance: float, proof: Attempt) -> float:
         """A lower bound on delta at ``epsilon``, after upper bounds were proved."""
-        scout, aim = self.at_epsilon(epsilon)
+        estimate, target = self.at_epsilon(epsilon)
         answer = DeltaAt(epsilon)
-        best = self._refine(scout, aim, tolerance, answer, proof)
-        smallest = max(best.lower, min(best.upper, float(np.exp(aim.log_delta))), 1e-280)
-        return self._closer(best, aim, smallest, tolerance, answer, proof).lower
+        best = self._refine(estimate, target, tolerance, answer, proof)
+        smallest = max(best.lower, min(best.upper, float(np.exp(target.log_delta))), 1e-280)
+        return self._closer(best, target, smallest, tolerance, answer, proof).lower
 
-    def design_at(self, delta: float, tolerance: float) -> tuple[Design, Aim] | None:
-        """A lattice at ``delta`` that fits ``tolerance``; None where positive arithmetic suits the laws better."""
-        scout, aim = self.at_delta(float(np.log(delta)))
-        step = self.first_step(scout, aim, tolerance, EpsilonAt(delta, aim))
-        if tolerance >= FINE and self.is_unsuited(scout, aim, step) and self.direct:
+    def design_at(self, delta: float, tolerance: float) -> tuple[Design, SaddlepointTarget] | None:
+        """A lattice at ``delta`` that fits ``tolerance``; None where positive arithmetic is better."""
+        estimate, target = self.at_delta(float(np.log(delta)))
+        step = self.first_step(estimate, target, tolerance, EpsilonAt(delta, target))
+        if tolerance >= FINE and self.is_unsuited(estimate, target, step) and self.direct:
             return None
-        return design(self.laws, scout, aim, step)[0], aim
+        return design(self.plds, estimate, target, step)[0], target
 
     def bounds_on_grid(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
         """Bounds on epsilon at many deltas from the one grid that suits the delta ``at``; wide where it does not."""
@@ -465,29 +480,35 @@ class Search:
             proposed = self.design_at(at, tolerance)
             if proposed is None:
                 return None
-            lattice, aim = build(self.laws, proposed[0]), proposed[1]
+            lattice, target = build(self.plds, proposed[0]), proposed[1]
         except FloatingPointError:
             return None
-        return [EpsilonAt(delta, aim).measure(lattice)[0] for delta in deltas]
+        return [EpsilonAt(delta, target).measure(lattice)[0] for delta in deltas]
 
-    def is_unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
+    def is_unsuited(self, estimate: SaddlepointEstimate, target: SaddlepointTarget, step: float) -> bool:
         """A lattice would be very long, or its rounding, e^{K - t epsilon} / delta times enlarged, all there is."""
-        longest = max(float(losses[-1]) for losses, _, _ in scout.parts)
-        enlarged = scout.moments(aim.tilt).value - aim.tilt * aim.epsilon - aim.log_delta
-        return longest > LONG * step or (aim.tilt > 0 and enlarged > LOUD)
+        longest = max(float(losses[-1]) for losses, _, _ in estimate.parts)
+        enlarged = estimate.moments(target.tilt).value - target.tilt * target.epsilon - target.log_delta
+        return longest > LONG * step or (target.tilt > 0 and enlarged > LOUD)
 
     def _closer(
-        self, best: Bounds, aim: Aim, delta: float, tolerance: float, answer: Answer, proof: Attempt
+        self,
+        best: Bounds,
+        target: SaddlepointTarget,
+        delta: float,
+        tolerance: float,
+        answer: LatticeQuery,
+        proof: Attempt,
     ) -> Bounds:
         """Where the lattice is not at home: the same question in positive arithmetic."""
         resolution = COARSE
         if answer.is_rounded_away(ROUNDING_OF_DIRECT * self.steps, 1.0):
             return best
-        if tolerance == TOLERANCE and (delta < FAR_DELTA or aim.epsilon > FAR_EPSILON):
+        if tolerance == TOLERANCE and (delta < FAR_DELTA or target.epsilon > FAR_EPSILON):
             tolerance = FAR_TOLERANCE
         while answer.gap(best) > tolerance and resolution >= FINEST and self.direct:
             try:
-                bounds, gap = answer.bounds(*proof.directly(delta, resolution, aim.epsilon))
+                bounds, gap = answer.bounds(*proof.directly(delta, resolution, target.epsilon))
             except FloatingPointError:
                 break
             best = best.also(bounds)
@@ -497,48 +518,57 @@ class Search:
             resolution = max(finer, FINEST) if near else finer
         return best
 
-    def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None:
+    def lattice_near(self, epsilon: float, tolerance: float) -> LossLattice | None:
         """A lattice for what happens near ``epsilon``; none beyond the range of double precision."""
-        scout, aim = self.at_epsilon(epsilon)
-        spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
-        step = step_for(0.3 * tolerance * DeltaAt(epsilon).scale(aim, spread), self.steps, aim.tilt)
+        estimate, target = self.at_epsilon(epsilon)
+        spread = float(np.sqrt(max(estimate.moments(target.tilt).variance, 1e-300)))
+        step = step_for(0.3 * tolerance * DeltaAt(epsilon).scale(target, spread), self.steps, target.tilt)
         try:
-            return build(self.laws, design(self.laws, scout, aim, step)[0])
+            return build(self.plds, design(self.plds, estimate, target, step)[0])
         except FloatingPointError:
             return None
 
-    def bulk(self, tolerance: float) -> Lattice:
-        """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
-        scout = self.scout(float(np.log(1e-9)))
-        moments = scout.moments(0.0)
-        aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
+    def bulk(self, tolerance: float) -> LossLattice:
+        """A lattice for the bulk of the distribution: trade-offs at false-alarm rates that are not tiny."""
+        estimate = self.estimate(float(np.log(1e-9)))
+        moments = estimate.moments(0.0)
+        target = SaddlepointTarget(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
         step = step_for(tolerance * np.sqrt(moments.variance), self.steps, 0.0)
-        return build(self.laws, design(self.laws, scout, aim, step)[0])
+        return build(self.plds, design(self.plds, estimate, target, step)[0])
 
-    def first_step(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> float:
-        """A grid that should bring the two laws as near as ``tolerance``."""
-        spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
-        width = tolerance * answer.scale(aim, spread)
-        step = scout.suit_step(step_for(width, self.steps, aim.tilt), aim.tilt, width)
-        return min(step, 0.1 * spread) if aim.tilt == 0 and spread > 1e-12 else step
+    def first_step(
+        self, estimate: SaddlepointEstimate, target: SaddlepointTarget, tolerance: float, answer: LatticeQuery
+    ) -> float:
+        """A grid that should bring the two distributions as near as ``tolerance``."""
+        spread = float(np.sqrt(max(estimate.moments(target.tilt).variance, 1e-300)))
+        width = tolerance * answer.scale(target, spread)
+        step = estimate.suit_step(step_for(width, self.steps, target.tilt), target.tilt, width)
+        return min(step, 0.1 * spread) if target.tilt == 0 and spread > 1e-12 else step
 
-    def _refine(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer, proof: Attempt) -> Bounds:
+    def _refine(
+        self,
+        estimate: SaddlepointEstimate,
+        target: SaddlepointTarget,
+        tolerance: float,
+        answer: LatticeQuery,
+        proof: Attempt,
+    ) -> Bounds:
         """Finer grids until the answer is close enough, or finer ones stop helping."""
-        step = self.first_step(scout, aim, tolerance, answer)
+        step = self.first_step(estimate, target, tolerance, answer)
         best, last_gap, drowned = Bounds(0.0, np.inf), np.inf, False
         for attempt in range(6):
-            if tolerance >= FINE and self.is_unsuited(scout, aim, step) and self.direct:
+            if tolerance >= FINE and self.is_unsuited(estimate, target, step) and self.direct:
                 break
             try:
-                proposed, limit = design(self.laws, scout, aim, step)
-                lattice, upper = proof.on_grid(proposed, aim.epsilon)
+                proposed, limit = design(self.plds, estimate, target, step)
+                lattice, upper = proof.on_grid(proposed, target.epsilon)
             except FloatingPointError:
                 break
             bounds, gap = answer.bounds(lattice, upper)
             best = best.also(bounds)
             stuck = limit >= step or (attempt > 1 and 0.8 * last_gap < gap < 1.0)
             drowned, before = answer.is_drowned(lattice), drowned
-            rounded_away = answer.is_rounded_away(lattice.rounding(aim.epsilon)[0], tolerance)
+            rounded_away = answer.is_rounded_away(lattice.rounding(target.epsilon)[0], tolerance)
             if gap <= tolerance or stuck or (drowned and before) or rounded_away:
                 break
             last_gap = gap
@@ -570,19 +600,19 @@ def bounds_by_all(each: Iterable[OnGrid], at: float, deltas: Sequence[float]) ->
     }
 
 
-class Answer(Protocol):
+class LatticeQuery(Protocol):
     """What is asked of a lattice."""
 
-    def scale(self, aim: Aim, spread: float) -> float:
-        """How far apart in epsilon the two laws may be, per unit of tolerance."""
+    def scale(self, target: SaddlepointTarget, spread: float) -> float:
+        """How far apart in epsilon the two distributions may be, per unit of tolerance."""
 
-    def bounds(self, curve: Lattice | Direct, upper: float) -> tuple[Bounds, float]:
+    def bounds(self, curve: LossLattice | Direct, upper: float) -> tuple[Bounds, float]:
         """Bounds of which the upper one was proved on ``curve``, and their relative gap."""
 
     def gap(self, bounds: Bounds) -> float:
         """The relative gap of bounds."""
 
-    def is_drowned(self, lattice: Lattice) -> bool:
+    def is_drowned(self, lattice: LossLattice) -> bool:
         """The lattice's own errors are as large as the answer, so finer grids do not help."""
 
     def is_rounded_away(self, shift: float, tolerance: float) -> bool:
@@ -592,40 +622,40 @@ class Answer(Protocol):
 @dataclass(frozen=True)
 class EpsilonAt:
     delta: float
-    aim: Aim
+    target: SaddlepointTarget
 
-    def scale(self, aim: Aim, spread: float) -> float:
-        return max(aim.epsilon, SMALLEST_EPSILON)
+    def scale(self, target: SaddlepointTarget, spread: float) -> float:
+        return max(target.epsilon, SMALLEST_EPSILON)
 
-    def bounds(self, curve: Lattice | Direct, upper: float) -> tuple[Bounds, float]:
-        top, guess = min(upper, largest_epsilon(curve)), self.aim.epsilon
+    def bounds(self, curve: LossLattice | Direct, upper: float) -> tuple[Bounds, float]:
+        top, guess = min(upper, largest_epsilon(curve)), self.target.epsilon
         lower = refuted_epsilon(lambda epsilon: delta_lower(curve, epsilon), self.delta, guess, top)
         bounds = Bounds(float(lower), float(upper))
         return bounds, self.gap(bounds)
 
-    def measure(self, curve: Lattice) -> tuple[Bounds, float]:
+    def measure(self, curve: LossLattice) -> tuple[Bounds, float]:
         """Bounds that ``curve`` proves, and their relative gap."""
-        return self.bounds(curve, epsilon_on(curve, self.delta, self.aim.epsilon))
+        return self.bounds(curve, epsilon_on(curve, self.delta, self.target.epsilon))
 
     def gap(self, bounds: Bounds) -> float:
         lower, upper = bounds
         return (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
 
-    def is_drowned(self, lattice: Lattice) -> bool:
-        return _floor(lattice, self.aim.epsilon) > 0.3 * self.delta
+    def is_drowned(self, lattice: LossLattice) -> bool:
+        return _floor(lattice, self.target.epsilon) > 0.3 * self.delta
 
     def is_rounded_away(self, shift: float, tolerance: float) -> bool:
-        return shift > tolerance * max(self.aim.epsilon, SMALLEST_EPSILON * tolerance)
+        return shift > tolerance * max(self.target.epsilon, SMALLEST_EPSILON * tolerance)
 
 
 @dataclass(frozen=True)
 class DeltaAt:
     epsilon: float
 
-    def scale(self, aim: Aim, spread: float) -> float:
-        return 1.0 / max(aim.tilt, 1.0 / spread)
+    def scale(self, target: SaddlepointTarget, spread: float) -> float:
+        return 1.0 / max(target.tilt, 1.0 / spread)
 
-    def bounds(self, curve: Lattice | Direct, upper: float) -> tuple[Bounds, float]:
+    def bounds(self, curve: LossLattice | Direct, upper: float) -> tuple[Bounds, float]:
         lower = delta_lower(curve, self.epsilon)[0]
         bounds = Bounds(lower if lower > 0 else 0.0, upper)
         return bounds, bounds.gap
@@ -633,14 +663,14 @@ class DeltaAt:
     def gap(self, bounds: Bounds) -> float:
         return bounds.gap
 
-    def is_drowned(self, lattice: Lattice) -> bool:
+    def is_drowned(self, lattice: LossLattice) -> bool:
         return _floor(lattice, self.epsilon) > 0.3 * lattice.delta_upper(self.epsilon)[0]
 
     def is_rounded_away(self, shift: float, tolerance: float) -> bool:
         return shift > max(tolerance * self.epsilon, tolerance)
 
 
-def _floor(lattice: Lattice, epsilon: float) -> float:
+def _floor(lattice: LossLattice, epsilon: float) -> float:
     """What numerical errors alone add to a delta, about: no finer grid brings it down."""
     errors = lattice.error * largest_weight(lattice.tilt) + OMITTED
     return times_exp(errors, lattice.log_unit(PESSIMISTIC, epsilon))

@@ -25,7 +25,7 @@ from discreet.audit import AuditResult, Examination, OneStep, Specification, Sub
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import PlanViolation, whole
-from discreet.guarantee import contributions_apart
+from discreet.guarantee import sensitivity_factor
 from discreet.linear import DeclarationWarning
 from discreet.linear.gate.compiled_sums import sum_of_gradients
 from discreet.linear.gate.people import People
@@ -36,7 +36,7 @@ from discreet.linear.row_views.columns import Offset
 from discreet.statistics.views import Code
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.rows import NumberParts
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Floats = NDArray[np.float64]
 Told = Callable[[int, int], None]
@@ -83,9 +83,6 @@ def audit_fit(
         return FitAudit(found, None)
     told("fitted models")
     return FitAudit(found, attack(estimator, fits, confidence, counted or (lambda done, total: None)))
-
-
-# ---- the attack ----
 
 
 def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> AuditResult:
@@ -147,16 +144,13 @@ def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], worl
     return math.fsum(likelihood(one, one.total, two.total) for one, two in pairs)
 
 
-# ---- the detectors ----
-
-
 def examination(estimator: Estimator, told: Callable[[str], None], **settings: Any) -> Examination:
     """Every detector on what the releases of a fit are made of, at the certificate's noise multipliers."""
     row = max(estimator.stages, key=lambda stage: int(stage["releases"]))
     parts = _Parts(estimator, row)
-    reach = float(contributions_apart(estimator.budget.neighbours))
+    sensitivity = float(sensitivity_factor(estimator.budget.neighbours))
     noise = float(row["noise_multiplier"]) * _CLIP
-    claim = Specification(reach * _CLIP, noise, estimator.budget.neighbours)
+    claim = Specification(sensitivity * _CLIP, noise, estimator.budget.neighbours)
     rng = np.random.default_rng(0)
     records = (rng.normal(size=(_ROWS, _WIDTH)), rng.integers(0, 2, _ROWS))
     draws = int(settings["draws"])
@@ -183,9 +177,9 @@ class _Parts:
         self._theta = np.zeros(_WIDTH + 1)
         self._each = ROWS_EACH if estimator.people else 1
 
-    def stage(self, row: dict[str, Any], spent: Spending | None = None) -> Stage:
+    def stage(self, row: dict[str, Any], spent: BudgetAllocator | None = None) -> StagePermit:
         """A stage of a fit, as it would be paid for again."""
-        spent = spent or Spending(self._budget, arithmetic=self._arithmetic)
+        spent = spent or BudgetAllocator(self._budget, arithmetic=self._arithmetic)
         share = row["releases"] / (row["noise_multiplier"] * spent.strength) ** 2
         return spent.stage(str(row["stage"]), min(share, spent.left), int(row["releases"]))
 
@@ -218,7 +212,7 @@ class _Parts:
 
     def noise_of_fit(self, draws: int) -> Floats:
         """Every release of a whole fit, where the records add nothing, over the certificate's noise."""
-        spent = Spending(self._budget, arithmetic=self._arithmetic)
+        spent = BudgetAllocator(self._budget, arithmetic=self._arithmetic)
         width = max(3, math.ceil(draws / sum(row["releases"] for row in self._rows)))
         nothing, found = _MadeUp(lambda grid: np.zeros(width, np.int64)), []
         for row in self._rows:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.linear.encoder import Scaled
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.inference import Inference
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
@@ -38,7 +38,7 @@ class LinearModel:
     intercept: Array
     precision: float
     limits: tuple[Array, Array]
-    counts: Counts | None = None
+    counts: ClassCounts | None = None
     released: Released | None = None
     inference: Inference | None = None
     missing: Array | None = None

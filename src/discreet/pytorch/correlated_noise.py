@@ -1,8 +1,9 @@
 """The noise of a stage with bands: what is added now is partly subtracted in the steps to come.
 
-See :mod:`discreet.core.banded` for the theorem. What is kept between steps is noise and nothing else, in memory only.
-It is dropped whenever steps do not follow one another or batches are drawn anew: then the matrix of the coefficients
-falls into blocks, no column of which is longer, so the guarantee is the same and only the benefit starts again.
+See :mod:`discreet.core.matrix_mechanism` for the theorem. What is kept between steps is noise and nothing else, in
+memory only. It is dropped whenever steps do not follow one another or batches are drawn anew: then the matrix of the
+coefficients falls into blocks, no column of which is longer, so the guarantee is the same and only the benefit starts
+again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from discreet.core.banded import coefficients
 from discreet.core.clipping import AdaptiveClip
+from discreet.core.matrix_mechanism import coefficients
 from discreet.core.noise import BoundedSum, refuse_not_finite
 from discreet.errors import InvalidParameter
 from discreet.ledger import Till

@@ -207,9 +207,6 @@ def tied_product(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Ten
     return 2 * (torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2)) + rounded), lost
 
 
-# ---- sums of gradients, all in one vector ----
-
-
 def wide_type(parameter: Tensor) -> torch.dtype:
     """The type of sums of gradients of a parameter: half precision is for the model."""
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32

@@ -24,20 +24,20 @@ from discreet.errors import DiscreetError, PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
-from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns
-from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded
+from discreet.pytorch.batches import Batch, BatchRegistry, Collate, Drawn, Draws
+from discreet.pytorch.checks.compatibility import insist_function, is_fully_sharded, unwrap_model
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.same_rows import refuse_other_rows
 from discreet.pytorch.checks.single_examples import SingleExamples
-from discreet.pytorch.checks.spot_check import DESCRIPTION, STEADY_DESCRIPTION, SpotCheck
-from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.spot_check import DESCRIPTION, DETERMINISTIC_DESCRIPTION, SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
 from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.grid_sums import PADDED, checked_arithmetic, grids_of, steps_of_batch
+from discreet.pytorch.integer_gradients import PADDED, checked_arithmetic, grids_of, steps_of_batch
 from discreet.pytorch.loaders import refuse_many_rows
 from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
 from discreet.pytorch.per_example import (
@@ -99,7 +99,7 @@ class PrivateSteps:
     ) -> None:
         self.plan = checked_plan(plan)
         self._schedule = Schedule(plan)
-        self._model = model = bare(model)
+        self._model = model = unwrap_model(model)
         self._optimizers, self._data = as_optimizers(optimizer), data
         self._clipping = list(map(enforced, clipping_of_stages(clipping, plan.stages)))
         self._processes = Processes.current()
@@ -116,7 +116,7 @@ class PrivateSteps:
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
         self._spot_check, self._singles = SpotCheck(self._sum), SingleExamples(self._sum)
-        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
+        self._watch = ModelGuard(model, losses, self._parameters, self._sum.part_size)
         self._descent = OptimizerStep(self._parameters, self._optimizers)
         dimension = sum(value.numel() for value in self._parameters.values())
         clip_norms = [rule.clip_norm for rule in self._clipping]
@@ -133,7 +133,7 @@ class PrivateSteps:
         refuse_bands_in(self._till, plan)
         self._charger: StepCharger | None = None
         self._resumed = False
-        self._turns = Turns()
+        self._turns = BatchRegistry()
         self._stepping = threading.Lock()
         self._processes.start_alike(model)
 
@@ -161,7 +161,7 @@ class PrivateSteps:
             records = records.part(self._processes.rows(records.rows))
         drawn = self._schedule.batches(self._stream, records.rows, start)
         self._watch.reads(records)
-        self._turns = Turns(dataset, start)
+        self._turns = BatchRegistry(dataset, start)
         for noise in self._correlated:  # whose records draw new turns
             noise.forget()
         with self._draws():
@@ -254,7 +254,7 @@ class PrivateSteps:
                 arithmetic=self._certified,
                 trusted=self._trusted,
                 not_covered=self._not_covered,
-                checks=(DESCRIPTION, STEADY_DESCRIPTION) if self._arithmetic == "float" else (),
+                checks=(DESCRIPTION, DETERMINISTIC_DESCRIPTION) if self._arithmetic == "float" else (),
             ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(write))

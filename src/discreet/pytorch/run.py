@@ -22,7 +22,7 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.loaders import unwrap_loader
 from discreet.pytorch.private_steps import Clipping, PrivateSteps
 from discreet.pytorch.progress import show_progress
 from discreet.pytorch.refusals import LEDGER_IN_MEMORY
@@ -44,8 +44,8 @@ class PrivateRun(PrivateSteps):
     (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
     resumes a run for data of the same name only. ``arithmetic="hardened"`` works on each example alone, adds up
     whole steps of a public grid and releases them with whole noise, so that the guarantee holds for the very bits; it
-    takes a pass for each example (:mod:`discreet.pytorch.grid_sums`). ``unsafe_seed`` is for tests and makes the
-    certificate worthless.
+    takes a pass for each example (:mod:`discreet.pytorch.integer_gradients`). ``unsafe_seed`` is for tests and makes
+    the certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -73,7 +73,7 @@ class PrivateRun(PrivateSteps):
         and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.per_person.PerPerson`. With several
         processes, each passes the same data set and gets batches of its own part.
         """
-        dataset, collate, workers = take_apart(dataset, collate, workers)
+        dataset, collate, workers = unwrap_loader(dataset, collate, workers)
         batches = self._draw(dataset, collate, workers)
         return show_progress(batches, self.plan, self._taken) if self._progress else batches
 
@@ -82,7 +82,7 @@ class PrivateRun(PrivateSteps):
     ) -> Iterator[Iterator[Batch]]:
         """The same batches, epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
 
-        There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
+        There are as many epochs as planned, to the nearest integer. A resumed run begins within one.
         """
         batches, start = self.batches(dataset, collate=collate, workers=workers), self._taken
         drawn = start

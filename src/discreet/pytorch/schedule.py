@@ -15,7 +15,7 @@ from discreet.core.randomness import RandomStream
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.ledger import Till
-from discreet.ledger.journal import LEASES, Run
+from discreet.ledger.ledger_log import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes

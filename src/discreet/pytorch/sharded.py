@@ -31,12 +31,12 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.functional import pad
 
 from discreet.errors import CheckFailed, PlanViolation
+from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.spot_check import SpotCheck
-from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.graph_rules import MIXED, Rows, Shape, add_rule
+from discreet.pytorch.graph_rules import MIXED, RowLayout, Shape, add_rule
 from discreet.pytorch.per_example import modules_of, number_of_examples, select, trainable
 
 IN_FLIGHT = 2
@@ -45,7 +45,7 @@ IN_FLIGHT = 2
 _OF_FSDP = "torch.distributed.fsdp."
 
 
-def _pass_through(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def _pass_through(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """The node by which FSDP2 learns that a layer's backward pass is over: gradients go through it unchanged."""
     return rows.run if shape == rows.shape else MIXED
 
@@ -142,7 +142,7 @@ class ShardedSum:
         self._gathers_all = False
         self.let_go = shards.let_go
 
-    def before_step(self, examples: Any, count: int, watch: Watch, spot_check: SpotCheck) -> None:
+    def before_step(self, examples: Any, count: int, watch: ModelGuard, spot_check: SpotCheck) -> None:
         """Check the model in all processes if it is due in one of them; a refusal of one is a refusal of all."""
         self._shards.let_go()
         wanted = [watch.is_due(count), self._processes.first and spot_check.is_due()]
@@ -247,9 +247,6 @@ class ShardedSum:
         return self._stand_in
 
 
-# ---- plain modules ----
-
-
 @contextmanager
 def plain_modules(model: nn.Module) -> Iterator[None]:
     """Without what ``fully_shard`` has added to classes, hooks and attributes, for the time being."""
@@ -279,9 +276,6 @@ def _states(module: nn.Module) -> dict[str, Any]:
 
 def _is_its(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith(_OF_FSDP)
-
-
-# ---- what is not known here ----
 
 
 def refuse_unknown_shards(model: nn.Module, processes: Processes) -> None:

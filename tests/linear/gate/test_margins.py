@@ -27,7 +27,7 @@ from discreet.linear.row_views.coordinates import (
 from discreet.linear.row_views.curves import Basis, Curve
 from discreet.linear.row_views.targets import CountExcess, Target
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 GRID = 2.0**-20
 
@@ -78,7 +78,7 @@ def test_weights_in_single_precision_do_not_overflow(cut):
     one = np.ones(1)
     scores = Scores(Diagonal(Marginals(one * 0, one, -one, one), None), Target(), np.array([-1e4, 0.0]))
     query = Blocks((Cells(CountExcess(cut), (1,), (cut,)),), cut * ROUNDING, of=scores)
-    grid = Spending(Budget(1.0, 1e-6)).stage("a", 0.5).grid(query.bound)
+    grid = BudgetAllocator(Budget(1.0, 1e-6)).stage("a", 0.5).grid(query.bound)
 
     def records(rows):
         x, y, weights = np.full((rows, 1), 0.5), np.full(rows, 3.0), np.full(rows, 0.5)

@@ -14,7 +14,7 @@ from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
 from discreet.linear.row_views.coordinates import Marginals, Released
 from discreet.trusted.queries import ROUNDING, Blocks
-from discreet.trusted.spending import Stage
+from discreet.trusted.spending import StagePermit
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def as_histograms(released: Released, count: float) -> Histograms:
 
 
 def count_histograms(
-    records: Records, zeros: tuple[float, ...], count: float, stage: Stage
+    records: Records, zeros: tuple[float, ...], count: float, stage: StagePermit
 ) -> tuple[Histograms, Marginals]:
     """Histograms, and centre and scale of every column; ``zeros`` is where the number 0 is in each.
 

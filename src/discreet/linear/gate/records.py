@@ -2,8 +2,8 @@
 
 A store reads an encoded table (array, memory map or CSR) chunk by chunk and keeps rows within what
 :class:`~discreet.linear.gate.declared_columns.Columns` declare. :class:`Working` holds them in the coordinates of a
-descent. Both are kept on a :class:`~discreet.linear.gate.shelf.Shelf`, in memory or in a scratch file, so the size of
-the table is not limited.
+descent. Both are kept on a :class:`~discreet.linear.gate.block_cache.BlockCache`, in memory or in a scratch file, so
+the size of the table is not limited.
 
 A record counts as nothing if a feature or its weight is not finite, or if its target is not one that the loss
 accepts. Where rows belong to people, they are read person by person, wherever they are in the table.
@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.linear.gate.block_cache import BlockCache, CachedBlocks
 from discreet.linear.gate.checks import dense, refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.gate.shelf import Kept, Shelf
 from discreet.linear.kernels import csr_rows
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
@@ -125,7 +125,7 @@ class RecordStore:
         columns: Columns,
         weights: Any = None,
         people: People | None = None,
-        shelf: Shelf | None = None,
+        shelf: BlockCache | None = None,
         sparse: bool = False,
     ) -> None:
         self.loss, self.sparse = loss, sparse
@@ -353,7 +353,7 @@ class Working:
     """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
 
     def __init__(
-        self, blocks: Iterable[Block], constant: float, shelf: Shelf, centre: Centre | None = None
+        self, blocks: Iterable[Block], constant: float, shelf: BlockCache, centre: Centre | None = None
     ) -> None:
         self.constant, self.shelf, self.centre = constant, shelf, centre
         self._kept = shelf.keep(blocks)
@@ -374,7 +374,7 @@ class Working:
 class _Aimed(Working):
     """Rows that are kept, beside their targets."""
 
-    def __init__(self, rows: Working, targets: Kept[tuple[Matrix]]) -> None:
+    def __init__(self, rows: Working, targets: CachedBlocks[tuple[Matrix]]) -> None:
         self.constant, self.shelf, self.centre = rows.constant, rows.shelf, rows.centre
         self._rows, self._targets = rows, targets
 
@@ -445,7 +445,7 @@ class Records(AnyRows):
         columns: Columns,
         weights: Any = None,
         people: People | None = None,
-        shelf: Shelf | None = None,
+        shelf: BlockCache | None = None,
         whole_rows: bool = False,
     ) -> Records:
         """Records that stay sparse where they are wide, unless queries about ``whole_rows`` will be asked."""

@@ -6,9 +6,9 @@ that numbers far from zero (years, identifiers of a machine) are found too. What
 clamped later, like everything outside of declared bounds.
 
 >>> from discreet import Budget
->>> from discreet.trusted.spending import Spending
+>>> from discreet.trusted.spending import BudgetAllocator
 >>> years = np.random.default_rng(0).integers(1990, 2021, (5000, 1)).astype(float)
->>> lower, upper = learned_ranges(RawColumns(years), Spending(Budget(1.0, 1e-6)), share=0.08).ranges[0]
+>>> lower, upper = learned_ranges(RawColumns(years), BudgetAllocator(Budget(1.0, 1e-6)), share=0.08).ranges[0]
 >>> 1000 < lower <= 1990, 2020 <= upper < 4100
 (True, True)
 """
@@ -25,7 +25,7 @@ from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.row_views.columns import POWERS, SMALLEST, PowerCells, RangeCells
 from discreet.trusted.queries import ROUNDING, Blocks
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
 def learned_ranges(
     raw: RawColumns,
-    spending: Spending,
+    spending: BudgetAllocator,
     share: float,
     name: str = "ranges",
     records: float = math.inf,
@@ -72,7 +72,9 @@ def unlearnt_ranges(columns: int) -> Learned:
     return Learned([(0.0, 1.0)] * columns, np.zeros(columns, bool))
 
 
-def _histograms(raw: RawColumns, view: PowerCells | RangeCells, stage: Stage) -> list[tuple[Array, float]]:
+def _histograms(
+    raw: RawColumns, view: PowerCells | RangeCells, stage: StagePermit
+) -> list[tuple[Array, float]]:
     """A noisy histogram for each column, and the standard deviation of its noise."""
     block = ColumnCells(view, raw.columns, view.cells)
     noisy, noise, _ = stage.ask(raw, Blocks((block,), math.sqrt(raw.columns) * ROUNDING))

@@ -8,7 +8,7 @@ import secrets
 import torch
 
 from discreet.pytorch.batches import Reader
-from discreet.pytorch.checks.seeded_draws import seeded
+from discreet.pytorch.checks.seeded_generators import seeded
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import tensors_of
 
