@@ -235,7 +235,7 @@ class MixtureRange(LossRange):
     def propose_outcomes(self, losses: Array) -> Array:
         """About the outcomes at which the loss takes these values, by Newton's method."""
         outcomes, known = self._table
-        guess = np.interp(losses, known, outcomes)
+        guess: Array = np.interp(losses, known, outcomes)
         for _ in range(8):
             value, slope = self._loss(guess)
             error = value - losses
