@@ -71,7 +71,7 @@ class Blind:
 
 @pytest.fixture
 def blind(monkeypatch):
-    for name in ("Watch", "SpotCheck", "SingleExamples"):
+    for name in ("ModelGuard", "SpotCheck", "SingleExamples"):
         monkeypatch.setattr(f"discreet.pytorch.private_steps.{name}", Blind, raising=False)
 
 

@@ -243,7 +243,7 @@ class MixtureRange(LossRange):
                 step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
             guess = guess - np.nan_to_num(step)
             if np.all(np.abs(error) <= 1e-8 * np.maximum(1.0, np.abs(losses))):
-                return guess  # whose error is the square of this one
+                return np.asarray(guess)  # whose error is the square of this one
         missed = ~(np.abs(self._loss(guess)[0] - losses) <= 1e-9)  # beside a flat part: bisect
         low, high = (np.full(int(missed.sum()), end) for end in (outcomes[0], outcomes[-1]))
         for _ in range(70):
@@ -251,7 +251,7 @@ class MixtureRange(LossRange):
             below = self._loss(middle)[0] < losses[missed]
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         guess[missed] = high
-        return guess
+        return np.asarray(guess)
 
     def outcome_range(self, log_tail: float, size: int) -> Range:
         """Outcomes beyond which the mixture of ``size`` records has about the mass exp(log_tail), on each side."""

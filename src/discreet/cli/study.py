@@ -198,7 +198,7 @@ def check(study_file: Path) -> CommandResult:
 
 
 def _approvals_in_words(approved: Any) -> str:
-    """Who signed; whose keys these are, only the people themselves can say."""
+    """List the signers. The keys' owners must confirm that the keys are theirs."""
     lines = [f"  {one.name}, {one.day}, key {one.public_key}" for one in approved]
     return "\n\nApproved by:\n" + ("\n".join(lines) or "  nobody")
 
@@ -231,7 +231,8 @@ def approve(study_file: Path, key_file: Path, name: str) -> CommandResult:
 
 def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
-    from discreet.parties.party_plan import PartyPlan
+
+    from discreet.parties.certifying import not_covered
 
     privacy, how = loaded.privacy, f"with {loaded.aggregation.kind} sums"
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
@@ -248,8 +249,8 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
-    not_covered = [f"  {text}" for text in PartyPlan(loaded, loaded.names[0]).not_covered]
-    return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *not_covered])
+    exclusions = [f"  {text}" for text in not_covered(loaded)]
+    return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *exclusions])
 
 
 def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
@@ -330,7 +331,7 @@ def _write_deployment(loaded: Any, folder: Path, platform: Any, own_keys: Collec
 
 
 def _whose_keys(made_here: list[str]) -> str:
-    """What it means that signing keys were made with the kits."""
+    """Explain the consequence of signing keys that were made with the kits."""
     if not made_here:
         return ""
     return (
