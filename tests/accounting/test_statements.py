@@ -48,7 +48,7 @@ CHECKS = {
     "13": "accounting/test_statements.py::test_moments_are_integrals_of_curves",
     "14": "accounting/test_max_loss.py::test_randomised_responses_near_the_top",
     "15": "ledger/test_truncated_filter.py::test_no_adaptive_play_exceeds_the_budget_and_the_twin_is_caught",
-    "16": "core/test_banded.py::test_the_event_bounds_what_a_record_moves",
+    "16": "core/test_matrix_mechanism.py::test_the_event_bounds_what_a_record_moves",
 }
 
 
