@@ -17,8 +17,8 @@ from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.watch import Watch
-from discreet.pytorch.correlated_noise import CorrelatedNoise
 from discreet.pytorch.distributed import Processes
+from discreet.pytorch.stages import CorrelatedNoise
 from discreet.trusted import permits
 from discreet.trusted.permits import StepNoise
 from support.paid import paid

@@ -8,8 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.ownership import DataFlow
-from discreet.pytorch.per_example import per_example_gradients
 from discreet.pytorch.recording import Recording
 
 WIDTH, CLASSES, CLIP_NORM = 6, 3, 0.1

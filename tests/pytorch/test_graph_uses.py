@@ -13,8 +13,9 @@ from discreet.pytorch import graph_rules, graph_uses
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.graph_uses import LinearGradients, UsualCalls, linear_layers
 from discreet.pytorch.layer_rules.use import Source
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.ownership import Ownership
-from discreet.pytorch.per_example import per_example_gradients, trainable
+from discreet.pytorch.per_example import trainable
 
 EXAMPLES = 6
 

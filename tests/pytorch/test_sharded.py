@@ -39,7 +39,7 @@ from discreet.pytorch.checks import watch
 from discreet.trusted import permits as running
 from discreet.pytorch import sharded as sharding
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 
 torch.set_num_threads(1)
 place = sys.argv[1]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter, whole
-from discreet.pytorch.checks.constancy import tensors_in
+from discreet.pytorch.checks.constancy import refuse_written, tensors_in, write_counts
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
 from discreet.pytorch.graph_uses import (
     LinearGradients,
@@ -31,17 +31,14 @@ from discreet.pytorch.graph_uses import (
 )
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
-from discreet.pytorch.mapped_gradients import mapped_gradients
+from discreet.pytorch.mapped_gradients import mapped_gradients, per_example_gradients
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
     number_of_examples,
-    per_example_gradients,
-    refuse_written,
     select,
     tensors_of,
     trainable,
-    write_counts,
 )
 from discreet.pytorch.recording import Key, Recording
 

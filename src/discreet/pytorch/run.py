@@ -12,22 +12,40 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from discreet.core.clipping import AdaptiveClip
+from torch import nn
+from torch.optim import Optimizer
+
+from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.errors import PlanViolation
+from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate
+from discreet.pytorch.batches import Batch, Collate, Drawn
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.loaders import take_apart
-from discreet.pytorch.private_steps import Clipping, PrivateSteps
-from discreet.pytorch.progress import show_progress
-from discreet.pytorch.refusals import LEDGER_IN_MEMORY
+from discreet.pytorch.checks.compatibility import bare, insist_function
+from discreet.pytorch.checks.same_rows import refuse_other_rows, same_records
+from discreet.pytorch.checks.single_examples import SingleExamples
+from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.withheld import withhold
+from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.loaders import refuse_many_rows, take_apart
+from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
+from discreet.pytorch.per_example import Losses
+from discreet.pytorch.per_person import losses_for, reader_for
+from discreet.pytorch.private_steps import READING, PrivateSteps
+from discreet.pytorch.progress import epoch_ends, show_progress
+from discreet.pytorch.refusals import LEDGER_IN_MEMORY, OTHER_DATA_SET
+from discreet.pytorch.stages import checked_plan
 
 __all__ = ["Clipping", "PrivateRun"]
+
+Clipping = ClipRule | AdaptiveClip
 
 
 class PrivateRun(PrivateSteps):
@@ -50,6 +68,43 @@ class PrivateRun(PrivateSteps):
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
     """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        losses: Losses,
+        *,
+        clipping: Clipping | Mapping[str, Clipping] | None = None,
+        physical_batch_size: int | None = None,
+        ledger: AnyLedger = None,
+        ledger_key: KeyFile = None,
+        data: str | None = None,
+        arithmetic: Literal["float", "hardened"] = "float",
+        progress: bool = False,
+        unsafe_seed: int | None = None,
+    ) -> None:
+        self._optimizers, model = as_optimizers(optimizer), bare(model)
+        losses = losses_for(checked_plan(plan), insist_function(losses))
+        super().__init__(
+            plan,
+            model,
+            losses,
+            clipping_of_stages(clipping, plan.stages),
+            physical_batch_size=physical_batch_size,
+            ledger=ledger,
+            ledger_key=ledger_key,
+            data=data,
+            arithmetic=arithmetic,
+            unsafe_seed=unsafe_seed,
+        )
+        self._singles = SingleExamples(self._sum)
+        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
+        self._descent = OptimizerStep(self._parameters, self._optimizers)
+        self._dataset: Any = None
+        self._progress, self._in_memory = progress and self._processes.first, ledger is None
+        self._processes.start_alike(model)
 
     @property
     def steps_taken(self) -> int:
@@ -74,8 +129,43 @@ class PrivateRun(PrivateSteps):
         processes, each passes the same data set and gets batches of its own part.
         """
         dataset, collate, workers = take_apart(dataset, collate, workers)
-        batches = self._draw(dataset, collate, workers)
+        batches = self._read(dataset, collate, workers)
         return show_progress(batches, self.plan, self._taken) if self._progress else batches
+
+    @withhold(READING)
+    def _read(self, dataset: Any, collate: Collate | None, workers: int) -> Iterator[Batch]:
+        records = reader_for(self.plan, dataset, collate)
+        refuse_many_rows(records.rows, self.plan.records)
+        batches = self._draw(records, workers)
+        if self._dataset is not None and not same_records(dataset, self._dataset):
+            raise PlanViolation(OTHER_DATA_SET)
+        self._dataset = dataset
+        refuse_other_rows(self._processes, records)
+        self._watch.reads(records.part(self._processes.rows(records.rows)))
+        return batches
+
+    def _check_batch(self, examples: Any, count: int) -> None:
+        """Refuse a model that is not what it was; of a sharded one, sums that are not those of their pieces."""
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+        else:
+            self._sharded.before_step(examples, count, self._watch, self._spot_check)
+
+    def _before_sum(self, count: int, drawn: Drawn) -> None:
+        self._watch.before_forward()
+        self._descent.forget()
+        if self._sharded is None:
+            self._singles.before_sum(count, drawn.singles)
+
+    def _after_sum(self, examples: Any, count: int, drawn: Drawn) -> None:
+        if count and self._sharded is None:
+            self._singles.after_sum(examples, drawn.singles)
+        self._watch.after_forward()
+        self._descent.refuse_other_parameters()
+
+    def _descend(self, sums: Sums, divisor: float) -> None:
+        self._descent.step(sums, divisor)
+        self._watch.after_step()
 
     def epochs(
         self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
@@ -97,7 +187,7 @@ class PrivateRun(PrivateSteps):
                 drawn = batch.step
                 yield batch
 
-        return (until(end) for end in self._schedule.epoch_ends() if end > start)
+        return (until(end) for end in epoch_ends(self._schedule) if end > start)
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -115,7 +205,8 @@ class PrivateRun(PrivateSteps):
         if self._in_memory:
             raise PlanViolation(LEDGER_IN_MEMORY)
         self._charging().commit()
-        self._let_go()
+        if self._sharded is not None:
+            self._sharded.let_go()
         state = None
         if self._till is not None:
             clipping = self._clipping[self._schedule.span(self._taken + 1).index]
@@ -140,8 +231,22 @@ class PrivateRun(PrivateSteps):
         """
         if self._charger is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
-        self._let_go()
+        if self._sharded is not None:
+            self._sharded.let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
-        found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes, self._accept)
+        found = checkpoint.read(
+            directory, self.plan.digest(), *kept, self._processes, self._accept_checkpoint
+        )
         self._charging()
         checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
+
+    def _accept_checkpoint(self, found: checkpoint.Checkpoint) -> None:
+        """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before."""
+        given = self._clipping[self._schedule.span(found.step + 1).index]
+        resumed = resumed_clipping(given, found.adaptive)
+        if found.arithmetic != self._arithmetic:
+            raise PlanViolation(
+                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
+                "resume with the same."
+            )
+        self._accept(found.step, resumed, found.anchor, found.trusted)

@@ -31,13 +31,14 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.functional import pad
 
 from discreet.errors import CheckFailed, PlanViolation
+from discreet.pytorch.checks.constancy import modules_of
 from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.graph_rules import MIXED, Rows, Shape, add_rule
-from discreet.pytorch.per_example import modules_of, number_of_examples, select, trainable
+from discreet.pytorch.per_example import number_of_examples, select, trainable
 
 IN_FLIGHT = 2
 """So many buckets are on their way at a time; each takes the memory of the layers in it."""

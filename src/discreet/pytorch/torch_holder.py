@@ -31,7 +31,7 @@ from discreet.pytorch.checks.single_examples import SingleExamples
 from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
-from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
+from discreet.pytorch.per_example import Losses, gradients_alone, rebuild, silent_gradients
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -136,8 +136,8 @@ class TorchHolder:
 
     def _gradient(self, index: int) -> Floats:
         """The gradient of one example, as one vector."""
-        found = per_example_gradients(self._sum.model, self._sum.losses, self._batch(np.array([index])))
-        return _flat(list(found.values()))
+        one = self._batch(np.array([index]))
+        return _flat(gradients_alone(self._sum.model, self._sum.losses, one, 0, self._parameters))
 
     def _parts(self, records: Indices | None, size: int) -> Iterator[NDArray[Any]]:
         chosen = np.arange(self.records) if records is None else records

@@ -43,8 +43,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         "sparse_rows",
     ),
     "pytorch": (
-        *("batches", "chosen_weights", "correlated_noise", "distributed", "grid_sums", "per_example"),
-        *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
+        *("batches", "chosen_weights", "distributed", "grid_sums", "per_example", "per_person"),
+        *("private_steps", "stages", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (

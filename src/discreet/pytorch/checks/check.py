@@ -38,7 +38,7 @@ from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader
 from discreet.pytorch.checks.collation import refuse_mixing_collate
 from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded, refuse_layers
-from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.checks.constancy import Constancy, refuse_written, write_counts
 from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
@@ -64,17 +64,8 @@ from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.loaders import take_apart
-from discreet.pytorch.per_example import (
-    Losses,
-    number_of_examples,
-    per_example_gradients,
-    rebuild,
-    refuse_written,
-    select,
-    tensors_of,
-    trainable,
-    write_counts,
-)
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of, trainable
 from discreet.pytorch.refusals import WRITTEN
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as of_modules
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.per_example import modules_of
+from discreet.pytorch.per_example import tensors_of
+from discreet.pytorch.refusals import WRITTEN
 
 ROW = 8 * 4096  # bytes
 
@@ -179,3 +180,25 @@ def _is_hooked(value: Any) -> bool:
 def to_keep_alive(model: nn.Module) -> list[object]:
     """What must stay alive so that nothing else gets its identity."""
     return [*modules_of(model), *(value for _, _, value in tensors_in(model))]
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """All modules, each once, parents before their children."""
+    found, known = [model], {id(model)}
+    for module in found:  # which grows as we go
+        for child in module._modules.values():
+            if child is not None and id(child) not in known:
+                known.add(id(child))
+                found.append(child)
+    return found
+
+
+def write_counts(batch: Any) -> list[int]:
+    """How often each tensor of a batch was written to, as torch counts it."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors_of(batch)]
+
+
+def refuse_written(batch: Any, before: list[int]) -> None:
+    """Raise if a tensor of the batch was written to since its :func:`write_counts` were taken."""
+    if write_counts(batch) != before:
+        raise CheckFailed(WRITTEN)
