@@ -98,7 +98,7 @@ class Turns:
         self._last = taken
 
     def batch_of(self, drawn: tuple[int, Any]) -> Batch:
-        """A batch that carries the number of its step, and nothing else of what was drawn: examples, or `Drawn`."""
+        """Return a batch that carries the number of its step, and nothing else of what was drawn."""
         batch = Batch(drawn[0])
         self._drawn[batch] = drawn
         self._last = drawn[0]
@@ -111,12 +111,8 @@ class Turns:
         if self._last > taken:
             raise PlanViolation(BATCH_NOT_USED)
 
-    def examples_of(self, batch: object, due: int) -> Any:
-        """The examples of a batch, if it is the one that is due."""
-        return self.drawn_for(batch, due).batch
-
     def drawn_for(self, batch: object, due: int) -> Drawn:
-        """The examples of a batch, and some of its records alone, if it is the one that is due."""
+        """Return the examples of a batch, and some of its records alone, if it is the one that is due."""
         if not isinstance(batch, Batch) or batch not in self._drawn:
             raise PlanViolation(FOREIGN_BATCH)
         step, examples = self._drawn[batch]
@@ -219,7 +215,7 @@ class Reader:
         *,
         compared: bool = True,
     ) -> Iterator[Drawn]:
-        """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``.
+        """Yield the drawn batches in order; ``workers`` processes read ahead, within ``draws``.
 
         Unless ``compared``, batches come without pieces.
         """

@@ -172,7 +172,7 @@ class ClippedSum:
         return sums
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
-        """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
+        """Return the factor of each example's gradient; gradients that are not finite become zeros."""
         self._check_settings()
         squares = gradients.squared_norms(blocks)
         if self.seen is not None:
@@ -201,7 +201,8 @@ class ClippedSum:
 
     @torch.no_grad()
     def follows_rules(self, batch: Any) -> bool:
-        """Whether all gradients of a batch follow from rules, and none from what parameters are at the time."""
+        """Return whether all gradients of a batch follow from rules, and none from what parameters are at the "
+        "time."""
         recording = self._record(batch, number_of_examples(batch))
         return recording is not None and _by_rules(recording)
 
@@ -227,7 +228,7 @@ class ClippedSum:
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
     def part_size(self, count: int) -> int:
-        """How many of ``count`` examples are worked on at once; the last ones may be fewer."""
+        """Return the number of examples, of ``count``, that are processed at once; the last part may be smaller."""
         size = min(count, self.physical_batch_size or count)
         if self._slow:
             each = sum(self.parameters[name].numel() for name in self._slow)
@@ -366,12 +367,13 @@ def _finite_norms(gradients: Gradients, squares: Tensor) -> Any:
 
 
 def _by_rules(recording: Recording) -> bool:
-    """Whether nothing escaped the rules, and no gradient leads back through numbers that may be gone by then."""
+    """Return whether nothing escaped the rules, and no gradient leads back through numbers that may be gone by "
+    "then."""
     return not (recording.differentiated or recording.distrusted) and all(
         use.source.isometric for use in recording.uses
     )
 
 
 def _identities(model: nn.Module) -> list[int]:
-    """Who is trained; all of them are kept by the sum, so no other object gets their identity."""
+    """Return the identities of trained parameters; the sum keeps all of them alive."""
     return [id(value) for _, _, value in tensors_in(model) if value.requires_grad]

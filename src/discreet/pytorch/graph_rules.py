@@ -1,4 +1,4 @@
-"""What each operation does to the rows of examples, seen from its output: the list of those that keep them apart.
+"""Rules for operations that keep the rows of examples apart, seen from their outputs.
 
 A rule says, for one output of a node of the autograd graph and one of its inputs, which example owns which elements
 of the input: how many elements in a row belong to one example (a positive *run*), :data:`SHARED` if all examples
@@ -57,7 +57,7 @@ Rule = Callable[[Any, Rows, int, Shape], int]
 
 
 def joint(one: int | None, other: int) -> int:
-    """What holds if both hold."""
+    """Return the layout that holds if both hold."""
     return other if one is None or one == other else MIXED
 
 
@@ -89,9 +89,6 @@ def dimensions(value: Any, ndim: int) -> set[int]:
     return {as_signed(d) % ndim for d in values} or set(range(ndim))
 
 
-# ---- operations on each element ----
-
-
 def elementwise(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Each element of the output reads the elements of its own place, of inputs that may be broadcast."""
     if shape == rows.shape:
@@ -105,9 +102,6 @@ def elementwise(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 def same_order(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Another shape, and the elements one after the other as before."""
     return rows.run if math.prod(shape) == math.prod(rows.shape) else MIXED
-
-
-# ---- operations along dimensions, which leave the others alone ----
 
 
 def along(name: str) -> Rule:
@@ -183,9 +177,6 @@ def _mixed_if_shared(run: int) -> int:
 _along_dim = along("_saved_dim")
 
 
-# ---- other orders of dimensions ----
-
-
 def permutation(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     order = [as_signed(d) % len(shape) for d in node._saved_dims]
     return _mixed_if_shared(run_in_input(rows, shape, order.__getitem__))
@@ -219,9 +210,6 @@ def windows(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in busy else dim))
 
 
-# ---- products ----
-
-
 def matrix_product(first: int) -> Rule:
     """``a @ b`` of matrices, the inputs ``first`` and ``first + 1``; what comes before them is added."""
 
@@ -235,7 +223,7 @@ def matrix_product(first: int) -> Rule:
 
 
 def batched_product(first: int) -> Rule:
-    """The same for each of a batch of matrices."""
+    """Apply the rule of a matrix product to each of a batch of matrices."""
 
     def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
         if edge < first:
@@ -267,9 +255,6 @@ def attention(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     if found is None or found[0] > 1 or (found[0] == 1 and shape[1] != rows.shape[1]):
         return MIXED
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim))
-
-
-# ---- layers: the first dimension counts what is independent ----
 
 
 def layer(node: Any, rows: Rows, edge: int, shape: Shape) -> int:

@@ -38,7 +38,7 @@ def tensors_of(batch: Any) -> Iterator[Tensor]:
 
 
 def rebuild(batch: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The same nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
+    """Return the nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
     if isinstance(batch, (tuple, list)):
         parts = [rebuild(value, change) for value in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

@@ -25,9 +25,10 @@ from discreet.ledger.book import Anchor
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.procedure import refuse_uncovered_bands
-from discreet.pytorch.batches import Batch, Drawn, Draws, Reader, Turns
+from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Reader, Turns
 from discreet.pytorch.checks.compatibility import is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.same_rows import refuse_other_rows
 from discreet.pytorch.checks.spot_check import DESCRIPTION, STEADY_DESCRIPTION, SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
@@ -41,6 +42,7 @@ from discreet.pytorch.per_example import (
     silent_gradients,
     trainable,
 )
+from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.stages import (
     CorrelatedNoise,
     NormRecordingClip,
@@ -107,6 +109,7 @@ class PrivateSteps:
         self._stream = stream_of(unsafe_seed, self._processes)
         shards, rule = self._shards_of(model), rule_of_step(self._clipping[0])
         with nullcontext() if shards is None else shards.whole():
+            losses = losses_for(plan, losses)
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
@@ -134,17 +137,19 @@ class PrivateSteps:
         return 0 if self._charger is None else self._charger.taken
 
     @withhold(READING)
-    def _draw(self, records: Reader, workers: int) -> Iterator[Batch]:
+    def _draw(self, dataset: Any, collate: Collate | None, workers: int) -> Iterator[Batch]:
         """Draw the batches of all steps that are left, as the plan says.
 
         Guarantee: each process draws from its own part of the rows; a batch that was drawn is used, or no other is.
         """
-        start = self._taken
+        records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(start, self.plan.steps)
+        self._check_records(dataset, records)
         if self._processes.size > 1:
             if any(stage.sampling == "fixed-size" for stage in self.plan.stages):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
+            refuse_other_rows(self._processes, records)
             if self._sharded is not None:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
@@ -208,6 +213,9 @@ class PrivateSteps:
             least = self._sum.least_clip_norm
             self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
         return sums, span.divisor
+
+    def _check_records(self, dataset: Any, records: Reader) -> None:
+        """Hook that is called with all records before any is drawn, and may raise."""
 
     def _check_batch(self, examples: Any, count: int) -> None:
         """Hook that is called before anything is computed, and may raise."""

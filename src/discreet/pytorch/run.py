@@ -25,20 +25,18 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Drawn
+from discreet.pytorch.batches import Batch, Collate, Drawn, Reader
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, insist_function
-from discreet.pytorch.checks.same_rows import refuse_other_rows, same_records
+from discreet.pytorch.checks.same_rows import same_records
 from discreet.pytorch.checks.single_examples import SingleExamples
 from discreet.pytorch.checks.watch import Watch
-from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.loaders import refuse_many_rows, take_apart
 from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.private_steps import READING, PrivateSteps
+from discreet.pytorch.private_steps import PrivateSteps
 from discreet.pytorch.progress import epoch_ends, show_progress
 from discreet.pytorch.refusals import LEDGER_IN_MEMORY, OTHER_DATA_SET
 from discreet.pytorch.stages import checked_plan
@@ -86,11 +84,10 @@ class PrivateRun(PrivateSteps):
         unsafe_seed: int | None = None,
     ) -> None:
         self._optimizers, model = as_optimizers(optimizer), bare(model)
-        losses = losses_for(checked_plan(plan), insist_function(losses))
         super().__init__(
-            plan,
+            checked_plan(plan),
             model,
-            losses,
+            insist_function(losses),
             clipping_of_stages(clipping, plan.stages),
             physical_batch_size=physical_batch_size,
             ledger=ledger,
@@ -100,7 +97,7 @@ class PrivateRun(PrivateSteps):
             unsafe_seed=unsafe_seed,
         )
         self._singles = SingleExamples(self._sum)
-        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
+        self._watch = Watch(model, self._sum.losses, self._parameters, self._sum.part_size)
         self._descent = OptimizerStep(self._parameters, self._optimizers)
         self._dataset: Any = None
         self._progress, self._in_memory = progress and self._processes.first, ledger is None
@@ -108,7 +105,7 @@ class PrivateRun(PrivateSteps):
 
     @property
     def steps_taken(self) -> int:
-        """How many of the plan's steps are used up, those lost in a crash included."""
+        """Number of the plan's steps that are used up, those lost in a crash included."""
         if self._charger is None and self._till is not None:
             known = self._till.ledger.runs().get(self._schedule.name)
             return 0 if known is None else self._schedule.steps(known.reserved)
@@ -129,20 +126,16 @@ class PrivateRun(PrivateSteps):
         processes, each passes the same data set and gets batches of its own part.
         """
         dataset, collate, workers = take_apart(dataset, collate, workers)
-        batches = self._read(dataset, collate, workers)
+        batches = self._draw(dataset, collate, workers)
         return show_progress(batches, self.plan, self._taken) if self._progress else batches
 
-    @withhold(READING)
-    def _read(self, dataset: Any, collate: Collate | None, workers: int) -> Iterator[Batch]:
-        records = reader_for(self.plan, dataset, collate)
-        refuse_many_rows(records.rows, self.plan.records)
-        batches = self._draw(records, workers)
+    def _check_records(self, dataset: Any, records: Reader) -> None:
+        """Refuse data sets that are not those of earlier calls or of the plan."""
         if self._dataset is not None and not same_records(dataset, self._dataset):
             raise PlanViolation(OTHER_DATA_SET)
+        refuse_many_rows(records.rows, self.plan.records)
         self._dataset = dataset
-        refuse_other_rows(self._processes, records)
-        self._watch.reads(records.part(self._processes.rows(records.rows)))
-        return batches
+        self._watch.reads(records)
 
     def _check_batch(self, examples: Any, count: int) -> None:
         """Refuse a model that is not what it was; of a sharded one, sums that are not those of their pieces."""
@@ -170,7 +163,7 @@ class PrivateRun(PrivateSteps):
     def epochs(
         self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
     ) -> Iterator[Iterator[Batch]]:
-        """The same batches, epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
+        """Yield the batches epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
 
         There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
         """

@@ -116,7 +116,7 @@ def as_shard(here: Tensor, mesh: Any, shape: Iterable[int]) -> Tensor:
 
 
 def is_shard(value: Any) -> bool:
-    """Whether a tensor is sharded in the way that is known here."""
+    """Return whether a tensor is sharded in the way that is known here."""
     return (
         isinstance(value, DTensor) and tuple(value.placements) == (Shard(0),) and value.device_mesh.ndim == 1
     )
@@ -133,7 +133,8 @@ class ShardedSums(Sums):
 
 
 class ShardedSum:
-    """What :class:`~discreet.pytorch.clipped_sum.ClippedSum` is to a whole model. It was made of the gathered one."""
+    """Clipped sums of a sharded model, made of the :class:`~discreet.pytorch.clipped_sum.ClippedSum` of the "
+    "gathered one."""
 
     def __init__(self, clipped_sum: ClippedSum, shards: Shards) -> None:
         self._sum, self._shards, self._processes = clipped_sum, shards, shards.processes
@@ -202,7 +203,7 @@ class ShardedSum:
         return True
 
     def _add_gathered(self, part: Any, sums: ShardedSums) -> None:
-        """The same for models that need more than one pass, each of which would have to be everybody's."""
+        """Add the gradients of models that need more than one pass, while the model is gathered."""
         with self._shards.whole():
             total = Sums(self._sum.parameters) if part is None else self._sum(part)
 
@@ -248,9 +249,6 @@ class ShardedSum:
         return self._stand_in
 
 
-# ---- plain modules ----
-
-
 @contextmanager
 def plain_modules(model: nn.Module) -> Iterator[None]:
     """Without what ``fully_shard`` has added to classes, hooks and attributes, for the time being."""
@@ -274,15 +272,12 @@ def plain_modules(model: nn.Module) -> Iterator[None]:
 
 
 def _states(module: nn.Module) -> dict[str, Any]:
-    """What stands in a module's attributes and must not be copied, taken out."""
+    """Take the attributes of a module out that must not be copied."""
     return {key: module.__dict__.pop(key) for key in (STATE_KEY, REGISTRY_KEY) if key in module.__dict__}
 
 
 def _is_its(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith(_OF_FSDP)
-
-
-# ---- what is not known here ----
 
 
 def refuse_unknown_shards(model: nn.Module, processes: Processes) -> None:

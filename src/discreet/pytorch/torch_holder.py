@@ -85,7 +85,7 @@ class TorchHolder:
 
     @property
     def unit(self) -> Unit:
-        """What is clipped: each example by itself, so a study of persons refuses this holder."""
+        """The unit that is clipped: each example by itself, so a study of persons refuses this holder."""
         return "record"
 
     def load(self, theta: Floats) -> None:
@@ -122,7 +122,7 @@ class TorchHolder:
     @unknown_draws()
     @silent_gradients()
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
-        """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower.
+        """Return the clipped sum in integer steps of ``grid``; slower, since it needs each example's own gradient.
 
         Guarantee: what an example adds depends on nothing but itself and the model, to the last step: it is a batch
         of its own, so nobody else is a reason to pad it.

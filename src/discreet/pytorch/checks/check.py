@@ -219,9 +219,6 @@ def _compare_steadily(refuse: Callable[[], None], seed: int) -> None:
             refuse()
 
 
-# ---- what cannot be private ----
-
-
 def _keeps_batch(model: nn.Module, losses: Losses, examples: Any) -> None:
     """Writes to the batch would be seen by the passes after; those past torch's counters show in the contents."""
     given = rebuild(examples, torch.clone)
@@ -295,7 +292,7 @@ def _ends(values: Tensor) -> list[Tensor]:
 
 
 def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """What is drawn must follow the seeds, and what was seen be forgotten, or nothing can be compared."""
+    """Refuse draws that do not follow the seeds and state that stays, since nothing could be compared."""
     first, second = (losses_of(model, losses, examples) for _ in range(2))
     for others in (all_changed(examples), _without_numbers(examples)):
         with suppress(Exception):  # values that have no meaning here
@@ -339,11 +336,8 @@ def _refuse_memory(model: nn.Module, losses: Losses, examples: Any, others: Any)
     )
 
 
-# ---- leaving no trace ----
-
-
 def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether a forward pass draws random numbers."""
+    """Return whether a forward pass draws random numbers."""
     before = random_state()
     losses(model, examples)
     return random_state() != before
@@ -370,9 +364,6 @@ def _restoring(model: nn.Module, losses: Losses) -> Iterator[PlainState]:
                 for value, before in kept:
                     if value.shape == before.shape and not torch.equal(value, before):
                         value.copy_(before)
-
-
-# ---- fast gradients must be exact: norms, sums and the effect of one example, against single examples ----
 
 
 Reference = Callable[[nn.Module, Losses, Any], dict[str, Tensor]]
@@ -447,9 +438,6 @@ def _refuse_other(
         )
 
 
-# ---- a difference in float32 may be a ReLU that rounding turned; in float64 only a real one is left ----
-
-
 Refusing = Callable[..., None]
 """Raises :class:`CheckFailed` for a model, losses and examples, if they differ by more than a ``tolerance``."""
 
@@ -477,7 +465,7 @@ def refuse_rounding(refuse: Refusing, model: nn.Module, losses: Losses, examples
 
 
 def passes_in_double(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether the twin in float64 passes. One that cannot be made does not."""
+    """Return whether the twin in float64 passes. One that cannot be made does not."""
     if all(value.dtype == torch.float64 for value in model.parameters()):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Who belongs to a model, and what the forward pass must leave as it is: all of it, until the noise is there.
+"""Guard of the tensors of a model, which a forward pass must leave unchanged.
 
 A buffer that a forward pass writes to, or a codebook kept as a frozen parameter, would carry what it saw of the
 records out of the run without noise. PyTorch counts the writes to every tensor, but not those through ``.data``,
@@ -94,7 +94,7 @@ class Constancy:
         return full_name(self._model, *place[:2])
 
     def _parts(self, places: list[Place]) -> dict[torch.device, tuple[list[Place], list[Tensor]]]:
-        """What is watched, and its bits, by device, because one comparison for all is the fastest."""
+        """Return the guarded tensors and their bits, by device, because one comparison for all is the fastest."""
         found: dict[torch.device, tuple[list[Place], list[Tensor]]] = {}
         known: set[int] = set()  # a shared tensor is compared once
         for place in places:
@@ -125,9 +125,6 @@ def _bits(value: Tensor) -> Tensor:
         flat = flat.clone()
     folded = flat[: rows * ROW].view(torch.int64).view(rows, -1)
     return torch.cat([folded.sum(0).view(torch.uint8), folded.sum(1).view(torch.uint8), flat[rows * ROW :]])
-
-
-# ---- who belongs to a model at this moment, by a walk that is quick enough for every step ----
 
 
 def tensors_in(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
@@ -169,7 +166,7 @@ def signature(model: nn.Module) -> tuple[object, ...]:
 
 
 def hooks_everywhere() -> bool:
-    """Whether somebody asked for the gradients of all modules there are."""
+    """Return whether hooks for the gradients of all modules are registered."""
     return bool(of_modules._global_backward_hooks or of_modules._global_backward_pre_hooks)
 
 
@@ -178,7 +175,7 @@ def _is_hooked(value: Any) -> bool:
 
 
 def to_keep_alive(model: nn.Module) -> list[object]:
-    """What must stay alive so that nothing else gets its identity."""
+    """Return the objects that must stay alive so that no other object gets their identity."""
     return [*modules_of(model), *(value for _, _, value in tensors_in(model))]
 
 
@@ -194,7 +191,7 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 
 
 def write_counts(batch: Any) -> list[int]:
-    """How often each tensor of a batch was written to, as torch counts it."""
+    """Return the number of writes to each tensor of a batch, as torch counts them."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors_of(batch)]
 
 

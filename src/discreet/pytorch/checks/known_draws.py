@@ -41,7 +41,7 @@ def refuse_known_draws(model: nn.Module, losses: Losses, examples: Any) -> None:
 
 
 def refuse_known_collation(collate: Callable[[list[Any]], Any], rows: list[Any]) -> None:
-    """The same for what is drawn where ``rows`` are made into a batch, alone and together."""
+    """Refuse a collation whose draws for ``rows``, alone and together, are known."""
     for some in (rows[:1], rows):
         _refuse("collate", lambda some=some: collate(list(some)))  # type: ignore[misc]
 
@@ -92,9 +92,6 @@ def _state_of_torch() -> bytes:
 
 def _hash(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
-
-
-# ---- numpy and random ----
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def mixing_layer(
 
 
 def agree(one: list[Tensor], other: list[Tensor], same: Tensor) -> bool:
-    """Whether the rows ``same`` of all tensors are equal up to rounding."""
+    """Return whether the rows ``same`` of all tensors are equal up to rounding."""
     pairs = [(a, b) for a, b in zip(one, other, strict=False) if a.ndim and a.shape == b.shape]
     rows = [same[same < len(a)].to(a.device) for a, _ in pairs]  # the first dimension may be another one
     return all(close(a[kept], b[kept]) for (a, b), kept in zip(pairs, rows, strict=True))
@@ -107,9 +107,6 @@ def _hooks(model: nn.Module, seen: Seen) -> Iterator[None]:
             handle.remove()
 
 
-# ---- examples to try: made up of the columns of a batch, and changed one way or another ----
-
-
 EXAMPLES = 4
 """So few are enough where gradients or single losses are compared."""
 TOLERANCE = 1e-4
@@ -139,7 +136,7 @@ def make_up(batch: Any, count: int, *, in_support: bool = False) -> Any:
 
 
 def is_constrained(column: Tensor) -> bool:
-    """Whether a column of floats holds integers only, or non-negative rows that sum to one.
+    """Return whether a column of floats holds integers only, or non-negative rows that sum to one.
 
     Counts, flags, classes in one-hot form and proportions are such columns, of which losses from
     ``torch.distributions`` refuse other values.
@@ -301,9 +298,6 @@ def _of_support(column: Tensor) -> list[float | Tensor]:
 MOST_CORNERS = 16
 
 
-# ---- the losses of others ----
-
-
 def losses_of(model: nn.Module, losses: Losses, batch: Any, seed: int = 0) -> Tensor:
     """The losses of a batch, with what is drawn decided by the seed."""
     with seeded(seed):
@@ -403,12 +397,6 @@ def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
     return values
 
 
-# ---- other weights for the time of a test ----
-#
-# Every trained number gets a random sign and a random push, so that no layer is closed, and all of them are
-# put back bit by bit, whatever happens meanwhile.
-
-
 PUSH = 0.1  # of the usual size of the number
 
 
@@ -435,7 +423,7 @@ def _push(value: Tensor, turned: bool) -> Tensor:
 
 
 def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
+    """Return whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
     kept: set[torch.dtype] = {parameter.dtype for parameter in model.parameters()}
 
     def note(tensor: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def _digest(read: Reader, number: int) -> str:
 
 
 def same_records(one: Any, other: Any) -> bool:
-    """Whether it is the same data set, or one with the same columns."""
+    """Return whether it is the same data set, or one with the same columns."""
     if one is other:
         return True
     one, other = (tuple(each.tensors) if isinstance(each, TensorDataset) else each for each in (one, other))

@@ -48,7 +48,8 @@ def random_state() -> tuple[str, ...]:
 
 
 def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
+    """Return the functions that draw from the global generators of ``numpy.random`` and ``random``, by module and "
+    "name."""
     return [
         (owner, name, getattr(owner, name))
         for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))

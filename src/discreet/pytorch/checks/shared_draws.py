@@ -59,7 +59,8 @@ def refuse_shared_draws(model: nn.Module, losses: Losses, examples: Any) -> None
 
 
 def _shared(draw: Callable[[], object], draw_for_fewer: Callable[[], object]) -> set[Site]:
-    """Where as many numbers are drawn for all examples as for half of them, whatever the seed."""
+    """Return the places at which as many numbers are drawn for all examples as for half of them, whatever the "
+    "seed."""
     found: set[Site] | None = None
     for seed in range(COUNTS):
         all_of_them, fewer = (_counts(each, seed) for each in (draw, draw_for_fewer))
@@ -84,7 +85,7 @@ def _counts(draw: Callable[[], object], seed: int) -> Counter[Site]:
 
 @contextmanager
 def _redrawing(shared: set[Site]) -> Iterator[None]:
-    """What is drawn at these places is drawn once more, and all that follows is as it was."""
+    """Repeat the draws at these places, and leave all that follow as they were."""
     with _watching(lambda site, result, again: again() if site in shared else result):
         yield
 
@@ -93,8 +94,6 @@ def _size(result: Any) -> int:
     tensors = list(tensors_of(result))
     return sum(tensor.numel() for tensor in tensors) if tensors else int(np.size(result))
 
-
-# ---- every draw from a global generator, with a chance to draw again ----
 
 Note = Callable[[Site, Any, Callable[[], Any]], Any]
 """Of a site, what was drawn there, and a function that draws it again: what the caller is given."""

@@ -35,7 +35,7 @@ GOLDEN = (math.sqrt(5.0) - 1) / 2  # multiples of it are spread evenly over the 
 
 @contextmanager
 def steady_draws(seed: int = 0, *, varied: bool = True) -> Iterator[None]:
-    """What torch, ``numpy.random`` and ``random`` draw from their global generators is held still.
+    """Replace draws from the global generators of torch, ``numpy.random`` and ``random`` by fixed values.
 
     ``seed`` chooses among such draws. Unless ``varied`` they are the same along the last dimension too, for models
     in which that is the dimension of the examples. Afterwards all generators are what they were.
@@ -106,9 +106,6 @@ class _Steady(TorchFunctionMode):
             return torch.full((), start, dtype=torch.float64, device=drawn.device)
         steps = torch.arange(drawn.shape[-1], dtype=torch.float64, device=drawn.device)
         return (start + steps * GOLDEN).frac().clamp(1e-6, 1 - 1e-6)
-
-
-# ---- the laws: from numbers within 0 and 1 to what was asked for ----
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str, default: Any) -> Any:
@@ -231,9 +228,6 @@ _DIFFERENTIATING: set[Any] = {torch.autograd.grad, torch.autograd.backward, Tens
 """They run checkpoints again, and what is drawn there is to be held still too."""
 
 
-# ---- calls that draw inside: they let everything pass ----
-
-
 def _whole(func: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Dropout as the identity; a copy, as code that goes on in place expects one in training."""
     inplace = kwargs.get("inplace", False) or str(func.__name__).endswith("_")
@@ -294,8 +288,6 @@ _PASSING: dict[Any, Callable[..., Any]] = {
 }
 
 
-# ---- numpy and random ----
-
 _ORDERS = ("permutation", "shuffle")
 
 
@@ -333,19 +325,16 @@ def _steady_draw(name: str, place: Place) -> Callable[..., Any]:
     return draw
 
 
-# ---- functions of torch without the question whether somebody overrides them: we are that somebody ----
-#
-# Many functions of torch are Python that first hands itself to the function modes in force. A mode that wants
-# to see the calls inside of such a function runs its body: the same code, in which that question is answered
-# with no.
-
-
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _BODIES: dict[Any, Callable[..., Any]] = {}
 
 
 def body(func: Any) -> Callable[..., Any]:
-    """``func`` as code of its own; of a choice between two functions, both."""
+    """Return the code of ``func`` without the question whether a function mode overrides it; of a choice, of both.
+
+    Many functions of torch are Python code that first hands itself to the function modes in force. A mode that has to
+    see the calls inside of such a function runs this body instead.
+    """
     if func not in _BODIES:
         namespace = func.__globals__ | dict.fromkeys(_QUESTIONS, _no)
         closure = func.__closure__ and tuple(types.CellType(_inside(cell)) for cell in func.__closure__)

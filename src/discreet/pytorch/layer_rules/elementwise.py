@@ -150,9 +150,6 @@ def expand(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(source.value, *args[1:], **kwargs).clone(), uses
 
 
-# ---- layerNorm, RMSNorm, GroupNorm and InstanceNorm ----
-
-
 def layer_norm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.layer_norm(input, shape, weight, bias, eps, cudnn)``."""
     names = "input normalized_shape weight bias eps cudnn_enable"
