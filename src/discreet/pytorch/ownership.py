@@ -155,6 +155,8 @@ def _by_rule(rule: Rule, node: Any, rows: Rows, edge: int, shape: Shape) -> int:
         return MIXED  # an operation of another kind than its rule was written for
 
 
+# The graph tells which losses read a tensor, not whether the tensor is made of examples: a mean over the
+# batch is read by all losses, just as a weight is. Python numbers are not followed.
 # Results that have the size or the type of a tensor and nothing of its values.
 _OF_NONE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like"}
 _OF_FIRST = {"to", "type_as", "expand_as", "view_as", "reshape_as"}

@@ -320,6 +320,9 @@ def _in_place(func: Any) -> bool:
     return name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
 
 
+# A hook on a tensor may do anything with the gradients of a whole batch, and hooks on saved tensors decide
+# what the backward pass reads. Where a forward pass sets one, every gradient is formed from its example
+# alone. Checkpoints are such hooks too, of a known kind: they run a part of the forward pass again.
 _CHECKPOINTS = "torch.utils.checkpoint"
 _HARMLESS = (_CHECKPOINTS, "torch.autograd.graph")  # the latter for tensors that wait in other memory
 

@@ -397,6 +397,8 @@ def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
     return values
 
 
+# Every trained number gets a random sign and a random push, so that no layer is closed, and all of them are
+# put back bit by bit, whatever happens meanwhile.
 PUSH = 0.1  # of the usual size of the number
 
 
