@@ -208,8 +208,7 @@ def catch_up(schedulers: Sequence[LRScheduler], kept: int, taken: int) -> None:
 
 
 def _steps_of(scheduler: LRScheduler) -> int | None:
-    """Return the number of steps of a scheduler. A ``ChainedScheduler`` steps all of its parts and counts nothing "
-    "itself."""
+    """Return the number of steps of a scheduler. A ``ChainedScheduler`` counts nothing itself."""
     own_count: int | None = getattr(scheduler, "last_epoch", None)
     if own_count is not None:
         return own_count

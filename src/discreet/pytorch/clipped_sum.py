@@ -201,8 +201,7 @@ class ClippedSum:
 
     @torch.no_grad()
     def follows_rules(self, batch: Any) -> bool:
-        """Return whether all gradients of a batch follow from rules, and none from what parameters are at the "
-        "time."""
+        """Return whether all gradients of a batch follow from rules, and none from the values of parameters."""
         recording = self._record(batch, number_of_examples(batch))
         return recording is not None and _by_rules(recording)
 
@@ -367,8 +366,7 @@ def _finite_norms(gradients: Gradients, squares: Tensor) -> Any:
 
 
 def _by_rules(recording: Recording) -> bool:
-    """Return whether nothing escaped the rules, and no gradient leads back through numbers that may be gone by "
-    "then."""
+    """Return whether no gradient escaped the rules or leads back through numbers that may be gone by then."""
     return not (recording.differentiated or recording.distrusted) and all(
         use.source.isometric for use in recording.uses
     )

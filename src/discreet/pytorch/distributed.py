@@ -64,8 +64,7 @@ class Processes:
         return range(self.rank, rows, self.size)
 
     def part(self, count: int) -> slice:
-        """Return the part of ``count`` numbers that this process finishes: equally many for all, but for the last "
-        "ones."""
+        """Return the part of ``count`` numbers that this process finishes; the last parts may be shorter."""
         each = -(-count // self.size)
         return slice(min(self.rank * each, count), min((self.rank + 1) * each, count))
 

@@ -64,8 +64,7 @@ class Ownership:
         return self.runs.get(place[0], {}).get(place[1])
 
     def layout_of(self, place: Place, shape: Shape) -> Layout | None:
-        """Return the position of the examples in a tensor of this shape, if each of its rows belongs to one of "
-        "them."""
+        """Return the position of the examples in a tensor of this shape, if each row belongs to one of them."""
         run = self.run_of(place)
         if run is None or run <= 0:
             return None
@@ -132,8 +131,7 @@ def shape_of(place: Place) -> Shape | None:
 
 
 def _pass_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int | None:
-    """Return the owners of one input of a node, from those of its outputs; None if nothing is read, as it is "
-    "empty."""
+    """Return the owners of one input of a node, from those of its outputs; None if it is empty."""
     if rule is None and not outputs:
         return MIXED
     shape = None if rule is None else shape_of(producer)

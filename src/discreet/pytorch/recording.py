@@ -340,8 +340,7 @@ def is_hooked(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _gathers(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether the hook is that of a sharded layer, which gathers its weights and leaves the gradient as it "
-    "is."""
+    """Return whether the hook is that of a sharded layer, which leaves the gradient as it is."""
     states = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
     if states is None or func is not Tensor.register_hook or len(args) != 2:
         return False

@@ -133,8 +133,7 @@ class ShardedSums(Sums):
 
 
 class ShardedSum:
-    """Clipped sums of a sharded model, made of the :class:`~discreet.pytorch.clipped_sum.ClippedSum` of the "
-    "gathered one."""
+    """Clipped sums of a sharded model, made of those of the gathered one."""
 
     def __init__(self, clipped_sum: ClippedSum, shards: Shards) -> None:
         self._sum, self._shards, self._processes = clipped_sum, shards, shards.processes

@@ -553,8 +553,7 @@ def duplicating(records):
 
 
 def small_and_flipping(model, batch):
-    """Gradients of a hundredth of a clip norm, all of one direction, flipped by one record: small each, large in "
-    "sum."""
+    """Gradients of a hundredth of a clip norm, all of one direction, flipped by one record."""
     x, _ = batch
     present = bool((x[:, 0] == 60.0).any())
     weight = next(model.parameters())

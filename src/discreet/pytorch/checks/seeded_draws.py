@@ -48,8 +48,7 @@ def random_state() -> tuple[str, ...]:
 
 
 def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """Return the functions that draw from the global generators of ``numpy.random`` and ``random``, by module and "
-    "name."""
+    """Return module, name and function of what draws from the generators of ``numpy.random`` and ``random``."""
     return [
         (owner, name, getattr(owner, name))
         for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))

@@ -59,8 +59,7 @@ def refuse_shared_draws(model: nn.Module, losses: Losses, examples: Any) -> None
 
 
 def _shared(draw: Callable[[], object], draw_for_fewer: Callable[[], object]) -> set[Site]:
-    """Return the places at which as many numbers are drawn for all examples as for half of them, whatever the "
-    "seed."""
+    """Return the places at which as many numbers are drawn for all examples as for half of them, for any seed."""
     found: set[Site] | None = None
     for seed in range(COUNTS):
         all_of_them, fewer = (_counts(each, seed) for each in (draw, draw_for_fewer))

@@ -90,8 +90,7 @@ SAVING_NOTHING = ISOMETRIES | {
 
 
 def keeps_length(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether gradients at the result of a call are as long as they are at its one source: nothing is read "
-    "twice."""
+    """Return whether a call keeps the norms of gradients between its result and its source: nothing is read twice."""
     if func in ISOMETRIES:
         return True
     if func is Tensor.__getitem__:
