@@ -25,7 +25,7 @@ from importlib.metadata import version
 import accounting_peers as peers
 import discreet
 from accounting_cases import ALLOCATIONS, CALIBRATIONS, EXTREME, PUBLIC, Allocation, Calibration, Case, sgd
-from discreet.accounting.steering import forget_pictures
+from discreet.accounting.saddlepoint import forget_pictures
 from discreet.lecture.composition import figure_2_curve_not_a_guarantee
 from discreet.lecture.moments import moments_accountant
 from timing import ONCE, Result, Targets, in_turns, milliseconds, once, short, table

@@ -26,11 +26,11 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateAdditiveClassifier, PrivateLogisticRegression
-from discreet.linear.additive.fit_additive import Declared, fit_additive
+from discreet.linear.additive.fit_additive import PublicColumns, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0, 8.0)
 PAIRS = {"California": ((0, 1),)}
@@ -40,9 +40,6 @@ MUST = {
     "Credit": {0.1: 0.757, 0.5: 0.773, 1.0: 0.778, 4.0: 0.780},
     "Adult": {0.1: 85.0, 0.5: 85.8, 1.0: 86.0, 4.0: 86.3},
 }
-
-
-# ---- tables ----
 
 
 def friedman():
@@ -106,11 +103,8 @@ def makers(folder):
     }
 
 
-# ---- models ----
-
-
 def spending(epsilon, seed):
-    return Spending(Budget(epsilon, linear.DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
+    return BudgetAllocator(Budget(epsilon, linear.DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
 
 
 def scored(table, scores, truth):
@@ -132,7 +126,7 @@ def line(table, epsilon, seed):
 def additive(table, epsilon, seed, pairs):
     x, y, test, truth = linear.split(table, seed)
     zeros = ZEROS.get(table.name, [None] * table.columns.numerics)
-    declared = Declared(table.columns, tuple(zeros), {}, ("free",) * len(zeros), pairs)
+    declared = PublicColumns(table.columns, tuple(zeros), {}, ("free",) * len(zeros), pairs)
     start = time.process_time()
     fit = fit_additive(table.loss, x, y, declared, spending(epsilon, seed), target_bounds=bounds(table))
     seconds = time.process_time() - start
@@ -170,9 +164,6 @@ def dp_ebm(table, epsilons, fits, python):
     return {epsilon: np.mean(rows, axis=0) for epsilon, rows in found.items()}
 
 
-# ---- many rows ----
-
-
 def of_many_rows(rows, columns):
     """CPU seconds and memory beyond the table, of a line and of curves, for two classes at epsilon 1."""
     import scale
@@ -185,9 +176,6 @@ def of_many_rows(rows, columns):
             lambda kind=kind, most=most: kind(1.0, 1e-9, bounds=(0, 10), verbose=most).fit(x, y)
         )
         yield seconds, most.anonymous - before
-
-
-# ---- telling ----
 
 
 def measured(table, fits, epsilons, peers, peer_fits):

@@ -58,9 +58,6 @@ def noise_for(epsilon: float, steps: int = STEPS) -> float:
     return math.sqrt(steps) / gaussian_mu(epsilon, DELTA)
 
 
-# ---- subjects ----
-
-
 def core(noise: float, rate: float = 1.0, steps: int = STEPS) -> Callable[[Any], Any]:
     """Clip, sum, add noise: a loop over the trusted core."""
     stream = RandomStream()
@@ -145,8 +142,6 @@ def opacus_run(noise: float) -> Callable[[Any], Any]:
     return train
 
 
-# ---- 1. how close ----
-
 Case = tuple[str, Callable[[float], tuple[Callable[..., Any], Event]], Method]
 
 
@@ -218,9 +213,6 @@ def closeness(fast: bool) -> int:
     return missed
 
 
-# ---- 2. how often an honest subject is accused ----
-
-
 def accusations(method: Method, train: Callable[..., Any], claim: Claim) -> int:
     stream, quiet = RandomStream(), lambda done, total: None
     return sum(
@@ -261,9 +253,6 @@ def calibration() -> bool:
         print(f"  {name:40}{count:4d}  {time.perf_counter() - start:6.1f} s", flush=True)
     print()
     return within
-
-
-# ---- 3. what is found ----
 
 
 def faults() -> bool:

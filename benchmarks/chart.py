@@ -79,8 +79,6 @@ def peer(table, name, python, divisions, fits):
     return {epsilon: np.mean(scores) for epsilon, scores in found.items()}
 
 
-# ---- the picture ----
-
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT, GAP = 330, 330, 84, 46, 40, 12
 
 

@@ -171,9 +171,6 @@ def everything() -> Iterator[tuple[str, str, Build]]:
                 yield package, name, picture_model(package, name)
 
 
-# ---- honest models under many seeds ----
-
-
 class Branchy(nn.Module):
     """Nothing but ReLU and max: where one flips by rounding, single examples and batches disagree."""
 

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional
 
 from discreet import Budget, Plan, Recipe
-from discreet.core.banded_error import error_of_iterates
 from discreet.core.clipping import Normalised
+from discreet.core.matrix_mechanism_error import error_of_iterates
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.fit import length_of_weights
 

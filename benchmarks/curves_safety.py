@@ -34,11 +34,11 @@ from sklearn.metrics import d2_tweedie_score, log_loss, mean_squared_error, r2_s
 import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.additive.fit_additive import Declared, fit_additive
+from discreet.linear.additive.fit_additive import PublicColumns, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 DELTA = 1e-5
 WORSE, ERRORS = 0.01, 2.0
@@ -60,9 +60,6 @@ class Table(NamedTuple):
     columns: Columns
     zeros: tuple
     records: int  # of the training part
-
-
-# ---- real tables, thinned ----
 
 
 @cache
@@ -115,9 +112,6 @@ def mnist_blocks(folder):
     return numbers(Softmax(10), x, y, 20_000)
 
 
-# ---- tables of scikit-learn ----
-
-
 def digits():
     x, y = load_digits(return_X_y=True)
     return numbers(Softmax(10), x / 16, y)
@@ -137,9 +131,6 @@ def breast_cancer():
 def diabetes():
     x, y = load_diabetes(return_X_y=True)
     return numbers(Squared(), (x + 0.25) / 0.5, y / 400)
-
-
-# ---- made-up tables ----
 
 
 def numbers(loss, x, y, records=None):
@@ -272,9 +263,6 @@ def nearly_linear(classes=26, records=16_000, rare=False):
     return numbers(Softmax(classes), x.clip(-10, 10) / 20 + 0.5, y, records)
 
 
-# ---- cells ----
-
-
 def cells(folder):
     """Name, epsilons, and how to make the table."""
     if folder is not None:
@@ -331,9 +319,6 @@ QUICK = {
 }  # fmt: skip
 
 
-# ---- fits ----
-
-
 def split(table, seed):
     order = np.random.default_rng(1000 + seed).permutation(len(table.x))
     own, rest = order[: table.records], order[table.records : table.records + 20_000]
@@ -345,7 +330,7 @@ def bounds(table):
 
 
 def spending(epsilon, seed):
-    return Spending(Budget(epsilon, DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
+    return BudgetAllocator(Budget(epsilon, DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
 
 
 def scores_of(table, kind, epsilon, seed, parts):
@@ -353,7 +338,7 @@ def scores_of(table, kind, epsilon, seed, parts):
     if kind == "line":
         fit = fit_glm(table.loss, x, y, table.columns, spending(epsilon, seed), target_bounds=bounds(table))
         return fit.scores(test)
-    declared = Declared(table.columns, table.zeros, {}, ("free",) * len(table.zeros), None)
+    declared = PublicColumns(table.columns, table.zeros, {}, ("free",) * len(table.zeros), None)
     fit = fit_additive(table.loss, x, y, declared, spending(epsilon, seed), target_bounds=bounds(table))
     return fit.scores(test)
 

@@ -41,9 +41,6 @@ EPSILONS = (0.5, 2.0, 8.0)
 DELTA = 1e-5
 
 
-# ---- records: those to train with, and others ----
-
-
 def halved(x, y, count):
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
     x, y = x[order], y[order]
@@ -74,9 +71,6 @@ def patches():
 
 def text():
     return lora.sentences(lora.PRIVATE, lora.RECORDS, seed=2), lora.sentences(lora.PRIVATE, 500, seed=9)
-
-
-# ---- networks ----
 
 
 def perceptron(width):
@@ -112,9 +106,6 @@ def language_model():
 def adapters():
     kept = copy.deepcopy(language_model())
     return lora.adapted(kept)
-
-
-# ---- fits ----
 
 
 def right(model, batch):

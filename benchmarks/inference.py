@@ -42,7 +42,7 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.typical_people import declared_rows
 from discreet.linear.kernels.rowwise import LOGISTIC, SQUARED, times
 from discreet.linear.losses import Logistic, Poisson, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 TABLES = {
     "adult": linear_data.adult,
@@ -163,7 +163,7 @@ def one_fit(population: Any, epsilon: float, number: int, ids: Any) -> dict[str,
     y, first = np.asarray(population.y, float), population.columns.numerics - 1
     x = population.x[drawn]
     x[:, first : first + 2] = np.random.default_rng(2000 + number).permutation(x[:, first : first + 2])
-    spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=number))
+    spending = BudgetAllocator(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=number))
     bounds = (0.0, 100.0) if population.loss.kind == "counts" else (0.0, 1.0)
     with Spy() as seen:
         fit = fit_glm(
@@ -202,9 +202,6 @@ def resampled(people: People, rng: Any) -> tuple[np.ndarray, np.ndarray]:
     counts = people.rows[drawn]
     places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return order[np.repeat(starts[drawn], counts) + places], np.repeat(np.arange(len(drawn)), counts)
-
-
-# ---- populations in which the model holds: do intervals hold the truth? ----
 
 
 class Population(NamedTuple):

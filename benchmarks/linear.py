@@ -27,7 +27,7 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.losses import Poisson, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 DELTA = 1e-5
 GOALS = {  # table: {epsilon: (must, best peer)}
@@ -61,7 +61,7 @@ def score(table, scores, y):
 
 def private(table, epsilon, seed):
     x, y, test, truth = split(table, seed)
-    spending = Spending(Budget(epsilon, DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
+    spending = BudgetAllocator(Budget(epsilon, DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
     bounds = (0.0, 100.0) if isinstance(table.loss, Poisson) else (0.0, 1.0)
     start = time.process_time()
     fit = fit_glm(table.loss, x, y, table.columns, spending, target_bounds=bounds)

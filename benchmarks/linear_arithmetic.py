@@ -46,11 +46,11 @@ def seconds(records, arithmetic):
     from discreet import Budget
     from discreet.linear.gate.declared_columns import Columns
     from discreet.linear.glm.glm import fit_glm
-    from discreet.trusted.spending import Spending
+    from discreet.trusted.spending import BudgetAllocator
 
     loss, x, y = records
     start = time.process_time()
-    spending = Spending(Budget(1.0, 1e-6), arithmetic=arithmetic)
+    spending = BudgetAllocator(Budget(1.0, 1e-6), arithmetic=arithmetic)
     fit_glm(loss, x, y, Columns(numerics=x.shape[1]), spending, target_bounds=(-10.0, 10.0))
     return time.process_time() - start
 

@@ -42,8 +42,6 @@ def table(name, loss, y, numerics, lower, upper, groups, train, score):
     return Table(name, loss, x, np.asarray(y), columns, train, score)
 
 
-# ---- files that the command line points to ----
-
 ADULT_NUMERICS = {
     "age": (17, 90),
     "education-num": (1, 16),
@@ -113,9 +111,6 @@ def housing(folder):
     y = scaled([float(row["median_house_value"]) for row in rows], 0, 500_001)
     lower, upper = zip(*bounds.values(), strict=True)
     return table("California", Squared(), y, numerics, lower, upper, groups, None, "R2")
-
-
-# ---- tables that come with a package ----
 
 
 def breast_cancer():

@@ -44,9 +44,6 @@ class Sample(NamedTuple):
     declared: dict
 
 
-# ---- tables ----
-
-
 def two_classes(records, columns, offset=0.0, strength=2.0, bounds=4.0):
     """Records of which five columns tell the class; ``bounds`` None leaves them to be learnt."""
 
@@ -111,9 +108,6 @@ def words(records, width=1000, row_norm=None):
     return sample
 
 
-# ---- scores ----
-
-
 def fitted(model, sample, epsilon, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -158,8 +152,6 @@ def possible(share, records, epsilon, cells=400):
     loss = -share * np.log(mean) - (1 - share) * np.log1p(-mean)
     return loss.mean(), 100 * np.where(mean > 0.5, share, 1 - share).mean()
 
-
-# ---- lines ----
 
 SMALL = {
     "n=50 d=10": (50, 10, 0.0),

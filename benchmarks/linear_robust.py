@@ -43,9 +43,6 @@ class Sample(NamedTuple):
     target_bounds: tuple | None = None
 
 
-# ---- tables ----
-
-
 def drawn(records, columns, kind, rng, tails=None, offset=0.0, strength=2.0):
     """Features, and a target that a few of them explain."""
     x = rng.normal(size=(records, columns)) if tails is None else rng.standard_t(tails, (records, columns))
@@ -134,9 +131,6 @@ TABLES = {
     "counts n=1000": ("counts", synthetic("counts", 1000)),
     "counts x10": ("counts", synthetic("counts", 5000, loose=10)),
 }
-
-
-# ---- models ----
 
 
 def quality(kind, truth, predicted, typical):

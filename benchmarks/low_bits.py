@@ -19,8 +19,8 @@ from discreet.ledger import FixedPlan, Till
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Study, sgd1, sgd2
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Privacy, Training
-from discreet.parties.terms import Terms
 from discreet.trusted.permits import pay_at_once
 
 RECORDS = 100
@@ -46,7 +46,7 @@ def shows_zero(value: float) -> bool:
 
 def attacked(algorithm: str, arithmetic: str, messages: int) -> tuple[int, int]:
     """Hits, and those among them that are wrong."""
-    terms, stream = Terms(study_of(algorithm, arithmetic), "a"), RandomStream()
+    terms, stream = PartyPlan(study_of(algorithm, arithmetic), "a"), RandomStream()
     rule = FixedPlan.at_its_cost(terms.step_noise.event * messages, 1e-6)
     with Till.open(None, rule) as till:
         permit = pay_at_once(till, terms.step_noise, 1.0, stream, name="attacked", times=messages)

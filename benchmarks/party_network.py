@@ -27,7 +27,7 @@ from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.messages import MalformedMessage, Message
 from discreet.parties.network.kits import make_kits, open_kit
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 
 RECORDS = 60
 Answer = Callable[[bytes], bytes]
@@ -54,9 +54,6 @@ def study_of(
             "network": {"coordinator": f"localhost:{port}", "timeout": timeout},
         }
     )
-
-
-# ---- the sites, each in a process of its own ----
 
 
 class Wide:
@@ -90,7 +87,7 @@ def party_site(folder: Path, name: str, around: Callable[[Answer], Answer] = lam
         study = Study.from_dict(json.loads(path.read_text()))
         if name in study.names:
             place = folder / f"{study.name}-{name}.ledger"
-            book = Ledger.open(place) if place.exists() else Ledger.create(place, Terms(study, name).rule)
+            book = Ledger.open(place) if place.exists() else Ledger.create(place, PartyPlan(study, name).rule)
             parties[study.digest()] = Party(
                 name, study, holder_of(study, name), book, kit.signing_key(), kit.roster
             )
@@ -149,9 +146,6 @@ def run_study(study: Study, transport: Any, kit: Any, state: Path) -> bool:
 
 def say(what: str, **details: Any) -> None:
     print(json.dumps({"what": what, "at": time.time(), **details}), flush=True)
-
-
-# ---- the network as its driver sees it ----
 
 
 class Network:

@@ -24,7 +24,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.preview import Preview
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 DELTA, EPSILONS, SIZES = 1e-5, (0.1, 0.5, 2.0, 8.0), (300, 2000, 20_000)
 TASKS = {Logistic: "classification", Softmax: "classification", Squared: "regression", Poisson: "counts"}
@@ -139,7 +139,7 @@ def measured(table, records, fits):
         for epsilon, found in private.items():
             stream = RandomStream(unsafe_seed=seed, threads=1)
             bounds = (0.0, 100.0) if isinstance(loss, Poisson) else (0.0, 1.0)
-            spending = Spending(Budget(epsilon, DELTA), stream=stream)
+            spending = BudgetAllocator(Budget(epsilon, DELTA), stream=stream)
             fit = fit_glm(loss, x[own], y[own], columns, spending, target_bounds=bounds)
             found.append(score(loss, fit.scores(x[rest]), y[rest]))
     frequent = np.bincount(y).max() / len(y) if TASKS[type(loss)] == "classification" else 0.5

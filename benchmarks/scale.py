@@ -63,9 +63,6 @@ def cpu(run):
     return time.process_time() - start
 
 
-# ---- one line each ----
-
-
 def kept(rows, columns):
     """CPU of a fit whose rows stay in memory, and of one with a scratch file; in turns, the better of 3."""
     x, y = made(rows, columns)
@@ -223,9 +220,6 @@ def on_a_cluster(rows, columns, workers):
         "CPU s a release": overhead / 56,
         "s a release": took / 56,
     }
-
-
-# ---- networks ----
 
 
 def sharded(width, batch, rounds):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from discreet import Budget, Gaussian
 from discreet.ledger import GaussianFilter, Ledger
-from discreet.ledger.book import Book
-from discreet.ledger.journal import next_row
+from discreet.ledger.ledger_log import next_row
+from discreet.ledger.ledger_state import LedgerState
 
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
@@ -119,7 +119,7 @@ def rate(work, seconds=3.0):
 
 def write_long_ledger(path, steps, lease, commits):
     """A ledger of so many steps, written in one transaction."""
-    event, book = Gaussian(1e5) * steps, Book()
+    event, book = Gaussian(1e5) * steps, LedgerState()
     with Ledger.create(path, GaussianFilter(Budget(2.0, 1e-5)), key=KEY) as ledger:
         ledger.run(event, event.digest())
         book.follow(ledger.entries())

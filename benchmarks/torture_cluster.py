@@ -41,7 +41,7 @@ from discreet.adapters.dask_rounds import Rounds
 from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import Partitions, PrivateLogisticRegression, fit_budget
-from discreet.linear.partition_results import Answer, PartitionSums
+from discreet.linear.partition_results import PartitionReply, PartitionSums
 from discreet.linear.recording_spending import Recorded, Tape
 from discreet.trusted import session
 from party_network import free_port
@@ -67,9 +67,6 @@ def write_files(folder: Path) -> Partitions:
 def new_model(people: bool, ledger: Any = None) -> PrivateLogisticRegression:
     unit = "person" if people else None
     return PrivateLogisticRegression(4.0, 1e-8, classes=(0, 1), bounds=(0, 1), unit=unit, ledger=ledger)
-
-
-# ---- the processes ----
 
 
 def forked(work: Callable[[], Any]) -> int:
@@ -185,9 +182,6 @@ def end(process: int) -> None:
     os.waitpid(process, 0)
 
 
-# ---- one fit, killed again and again ----
-
-
 class Story:
     """What happened in all fits."""
 
@@ -298,9 +292,6 @@ def wait_for(fit: Fit, seen: Callable[[], bool]) -> bool | None:
     return True
 
 
-# ---- what must hold ----
-
-
 def sums_of(fit: Fit, values: list[Any]) -> list[str]:
     """The digests of the sums of a fit of the whole table in one process that releases the values of a log."""
     tape = Tape([Recorded(value, 0.0, value) for value in values])
@@ -330,9 +321,6 @@ def judge(fit: Fit, story: Story) -> None:
     story.stopped += fit.stopped
 
 
-# ---- answers that come twice, and broken twins ----
-
-
 def repeat_answers() -> None:
     """In every tenth round some partition answers again, as where a scheduler retries."""
     honest = Rounds._collect
@@ -352,7 +340,7 @@ def count_twice() -> None:
     """Sums as an accumulator keeps them: what is answered again is added again."""
     honest = PartitionSums.add
 
-    def add(self: Any, answer: Answer) -> None:
+    def add(self: Any, answer: PartitionReply) -> None:
         honest(self, answer)
         if answer.code == "sum":
             self.accumulated = getattr(self, "accumulated", 0) + answer.counts

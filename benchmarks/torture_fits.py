@@ -27,7 +27,7 @@ import torch
 
 import discreet as dp
 from discreet.ledger import GaussianFilter, Ledger, Till
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.linear import PrivateLogisticRegression
 from discreet.pytorch import PrivateRun
 from discreet.trusted import permits, spending
@@ -57,9 +57,6 @@ class Tap:
     def _die(self, when: str) -> None:
         if self._point == (when, self._calls):
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-# ---- the victims ----
 
 
 def fit(folder: Path, life: int) -> None:
@@ -120,9 +117,6 @@ def killed(victim: Callable[[Path, int], None], folder: Path, life: int, seconds
     if status > 0:
         raise AssertionError("a victim failed instead of dying")
     return status < 0
-
-
-# ---- what must hold ----
 
 
 def ratio(noise: float, times: float = 1.0) -> float:

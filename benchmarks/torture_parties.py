@@ -35,7 +35,7 @@ from discreet.errors import CannotConnect, DiscreetError
 from discreet.ledger import Ledger
 from discreet.parties import sgd1
 from discreet.parties.network import kits
-from discreet.parties.network.doors import reach
+from discreet.parties.network.connections import probe_coordinator
 from party_network import RECORDS, free_port
 from torture_sites import KINDS, NAMES, studies
 
@@ -205,8 +205,6 @@ class Torture:
                 raise TimeoutError(f"{otherwise} in {PATIENCE:g} s; last: {self.book.said[-4:]}")
             time.sleep(0.02)
 
-    # ---- the faults: each returns after the studies have gone on, with the seconds that took ----
-
     def killed_party(self) -> float:
         name = random.choice(NAMES)
         self.kill(name)
@@ -315,7 +313,7 @@ class Torture:
         kit = kits.open_kit(self.expired / f"{random.choice(NAMES)}.zip", self.folder / "expired-kit")
         while True:
             try:
-                reach(kit)
+                probe_coordinator(kit)
             except CannotConnect as refused:
                 if "expired" not in str(refused):
                     raise
@@ -323,8 +321,6 @@ class Torture:
             except DiscreetError:  # nobody there at the moment
                 continue
             raise AssertionError("a coordinator took an expired kit")
-
-    # ---- what must hold ----
 
     def verdict(self) -> list[str]:
         """What was wrong, in words; nothing if all is well."""

@@ -39,7 +39,7 @@ from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 from discreet.trusted import permits
 from party_network import Wide, study_of
 
@@ -103,9 +103,6 @@ def studies(port: int, kind: str) -> Any:
         yield made
 
 
-# ---- notes ----
-
-
 class Notes:
     """A pipe to whoever watches."""
 
@@ -114,9 +111,6 @@ class Notes:
 
     def __call__(self, what: str, **details: Any) -> None:
         os.write(self._pipe, (json.dumps({"what": what, "at": time.monotonic(), **details}) + "\n").encode())
-
-
-# ---- garbage ----
 
 
 def flipped(frame: bytes) -> bytes:
@@ -151,9 +145,6 @@ SPOILED: tuple[Callable[[bytes], bytes], ...] = (
 )
 
 
-# ---- a party ----
-
-
 def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     """Answers for every study that it is asked about; each has its own durable ledger."""
     from discreet.parties.network.nvflare import connect
@@ -173,7 +164,7 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     def party_of(digest: str) -> Party:
         if digest not in made:
             study = known[digest]
-            place, terms = folder / f"{study.name}-{kit.party}.ledger", Terms(study, kit.party)
+            place, terms = folder / f"{study.name}-{kit.party}.ledger", PartyPlan(study, kit.party)
             book = Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
             asked = study.algorithm == "recipe"
             holder: Any = (
@@ -217,9 +208,6 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
         while True:
             time.sleep(0.2)
             line.check()
-
-
-# ---- the coordinator ----
 
 
 class Unreliable:
@@ -313,9 +301,6 @@ def run_kind(folder: Path, kit: Kit, note: Notes, transport: Any, kind: str) -> 
             except StudyStopped as stopped:
                 note("stopped", study=study.name, why=str(stopped)[:300])
                 time.sleep(0.3)
-
-
-# ---- the nursery ----
 
 
 def nursery(folder: Path) -> None:

@@ -44,9 +44,6 @@ def rehearsal() -> tuple[Images, Images]:
     return (pictures[:1500], labels[:1500]), (pictures[1500:], labels[1500:])
 
 
-# ---- public filters ----
-
-
 def morlet(size: int, width: float, angles: int = 8) -> Tensor:
     """Waves under a Gaussian, in all directions: even ones first, then odd ones. Each has mean zero."""
     y, x = torch.meshgrid(*[torch.arange(size) - size // 2.0] * 2, indexing="ij")
@@ -117,9 +114,6 @@ class PublicFeatures:
     def __call__(self, pictures: Tensor) -> Tensor:
         parts = [(scattering(part) - self.mean) @ self.axes for part in pictures.split(4096)]
         return 10 * functional.normalize(torch.cat(parts))
-
-
-# ---- private training ----
 
 
 def losses(model: nn.Module, batch: Images) -> Tensor:

@@ -23,8 +23,6 @@ from discreet.plan import Plan, add_sampling
 from discreet.plan.stage import SAMPLERS
 from support.parties_bank import ROSTER, SIZES, holders, party_of, study
 
-# ---- an event ----
-
 
 @registered
 @dataclass(frozen=True)
@@ -84,9 +82,6 @@ def test_an_event_without_a_theorem_is_refused():
         registered(Alarm)
 
 
-# ---- a loss: the snippet of docs/extending.md fits one; here is what is refused ----
-
-
 def test_a_loss_that_does_not_say_its_kind_is_refused():
     @dataclass(frozen=True)
     class Half(Loss):
@@ -108,9 +103,6 @@ def test_a_loss_that_does_not_say_its_kind_is_refused():
             PrivateLinearRegression(
                 epsilon=1.0, bounds=(0, 1), target_bounds=(0, 1), loss=loss() if loss is Half else loss
             ).fit(x, x[:, 0])
-
-
-# ---- a clip rule ----
 
 
 @dataclass(frozen=True)
@@ -175,9 +167,6 @@ def test_a_clip_rule_of_a_run():
             moved(rule, records)
 
 
-# ---- a sampler ----
-
-
 @dataclass(frozen=True)
 class EveryOther(PoissonSampler):
     """Poisson batches of the even records only, to be recognised: the event of all of them covers it."""
@@ -215,9 +204,6 @@ def test_an_unknown_sampler_is_refused():
             add_sampling(name, PoissonSampler)
 
 
-# ---- a transport ----
-
-
 @dataclass
 class Posted:
     """Letters, all kept."""
@@ -248,9 +234,6 @@ def test_what_is_no_transport_is_refused():
             Coordinator(study(), transport, ROSTER)
     with pytest.raises(InvalidParameter, match="roster"):  # only within this process there is nothing to sign
         Coordinator(study(), Posted({}), Roster.without_wire())
-
-
-# ---- a layer ----
 
 
 def slope_rule(factor):

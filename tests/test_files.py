@@ -116,8 +116,6 @@ def test_plans_certificates_and_models_keep_what_they_had_if_the_disk_fills(tmp_
     assert names(tmp_path) == ["certificate.json", "plan.json"]
 
 
-# ---- nobody else writes files ----
-
 # Files that are made once beside nothing (keys), only grow, or lie in a folder of their own that is made afresh.
 OTHERS = {
     "files.py",

@@ -10,7 +10,7 @@ import pytest
 import discreet as dp
 from discreet.errors import InvalidParameter
 from discreet.ledger import Ledger
-from discreet.ledger.book import Statement
+from discreet.ledger.ledger_state import Statement
 from discreet.parties import Study
 
 FILES = Path(__file__).parent / "golden" / "formats"

@@ -57,9 +57,6 @@ def bounds(pair):
     return {"lower": pair.lower, "upper": pair.upper}
 
 
-# ---- what is planned and what it costs ----
-
-
 def events():
     curves = {name: dp.account(event, neighbours_of(name)) for name, event in EVENTS.items()}
     return {
@@ -84,9 +81,6 @@ def plans():
             ).noise_multiplier,
         }
     return found
-
-
-# ---- what is written down ----
 
 
 def ledgers():
@@ -119,9 +113,6 @@ def told(certificate):
         del run["plan_hash"]
         run["name"] = run["name"].rpartition("/")[2]
     return data
-
-
-# ---- the engines ----
 
 
 def table():
@@ -202,9 +193,6 @@ PARTS = {
     "secure": lambda: rehearsal(study(rounds=3, aggregation=Aggregation("secure", dropouts=1))),
     "secure sum": secure_sum,
 }
-
-
-# ---- comparing ----
 
 
 def differences(golden, found, where="", tolerance=TOLERANCE):

@@ -11,7 +11,7 @@ import pytest
 
 import discreet.guarantee
 from discreet import Bounds, Budget, Guarantee, InvalidParameter
-from discreet.guarantee import contributions_apart
+from discreet.guarantee import sensitivity_factor
 from support.refusals import NONSENSE
 
 POINT = Guarantee(Bounds(0.946, 0.947), delta=1e-5)
@@ -91,12 +91,12 @@ def test_budgets_are_values():
 
 
 def test_only_one_place_knows_that_replacing_counts_twice():
-    """Whoever needs it asks ``contributions_apart``: nine copies of one number are nine places for a mistake."""
+    """Whoever needs it asks ``sensitivity_factor``: nine copies of one number are nine places for a mistake."""
     source = Path(discreet.guarantee.__file__).parent
     pattern = re.compile(r"2(\.0)? if [^\n]*replace-one")
     found = {path.name for path in source.rglob("*.py") if pattern.search(path.read_text())}
     assert found == {"guarantee.py"}
-    assert [contributions_apart(name, 3) for name in ("add-remove", "replace-one")] == [3, 6]
+    assert [sensitivity_factor(name, 3) for name in ("add-remove", "replace-one")] == [3, 6]
 
 
 def test_what_counts_row_by_row_takes_budgets_for_records_only():

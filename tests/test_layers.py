@@ -71,7 +71,7 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
 }
 ONLY_IN = {
     "nvflare": (
-        *(f"parties/network/{name}.py" for name in ("nvflare", "sites", "doors", "channels", "kits")),
+        *(f"parties/network/{name}.py" for name in ("nvflare", "sites", "connections", "channels", "kits")),
         "adapters/flare_site.py",
     ),
     "flwr": ("adapters/flower_site.py",),
@@ -179,9 +179,6 @@ def test_imports_by_string_point_left_too():
     assert violations({SOURCE / "linear/base.py": {"discreet.adapters.dask_engine"}}) == [
         "linear imports adapters"
     ]
-
-
-# ---- the lectures' room ----
 
 
 def addresses(tree: ast.Module) -> set[str]:

@@ -116,8 +116,6 @@ def test_importing_and_accounting_load_numpy_and_scipy_only():
     assert not ours & {"torch", "numba", "sklearn", "cryptography", "pandas", "matplotlib"}
 
 
-# ---- the faces of the rooms ----
-
 FACES = {
     room if room == "discreet" else f"discreet.{room}": names
     for room, names in reference.public_names().items()

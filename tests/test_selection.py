@@ -37,9 +37,6 @@ def reaching(trials, share):
     return (inside**-trials.shape - 1) / (trials.stop**-trials.shape - 1)
 
 
-# ---- randomised response: everything can be enumerated ----
-
-
 def randomised_response(epsilon):
     truth = math.exp(epsilon) / (1 + math.exp(epsilon))
     return np.array([1 - truth, truth]), np.array([truth, 1 - truth])
@@ -82,9 +79,6 @@ def test_pure_trials_cost_at_most_the_known_multiple(shape):
             PrivateSearch(ApproximateDP(epsilon), NegativeBinomialTrials(0.1, shape)).guarantee(0.0).epsilon
         )
         assert epsilon * (1 - 1e-9) <= cost.lower <= cost.upper <= (2 + shape) * epsilon * (1 + 1e-9)
-
-
-# ---- Gaussian trials: a score made for the attack ----
 
 
 def attacked_epsilon(trials, mu, delta):
@@ -156,8 +150,6 @@ def test_poisson_trials_take_the_smaller_of_two_proved_bounds():
     assert groups.upper > 2 * renyi  # Renyi divergences of single records say nothing about groups
     assert PrivateSearch(ApproximateDP(0.1), PoissonTrials(100.0)).guarantee(1e-5).epsilon.upper > 0.1
 
-
-# ---- charged to a ledger ----
 
 CHARGED = PrivateSearch(Gaussian(10.0), geometric_trials(5))
 
@@ -262,9 +254,6 @@ def test_a_charge_leaves_the_search_as_it_is():
         for price in ({}, {"delta": 1e-7})
     ]
     assert results[0] == results[1]
-
-
-# ---- the search itself ----
 
 
 def test_the_best_of_the_drawn_trials_is_returned():

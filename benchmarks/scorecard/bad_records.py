@@ -71,8 +71,6 @@ def zero_gradients(train: Train) -> str:
     return "noised"
 
 
-# ---- few records ----
-
 STEPS = 60
 
 
@@ -179,9 +177,6 @@ def divisor(noise: Callable[[int], np.ndarray]) -> str:
     return f"10, 11, 20 rows: noise within {ratio - 1:.1%}"
 
 
-# ---- large gradients ----
-
-
 def half_descent(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Norms in float16, which end at 65504."""
     half = (X * 300).astype(np.float16)
@@ -271,9 +266,6 @@ def clip_excess(clip: Callable[[np.ndarray], np.ndarray]) -> str:
     if above:
         raise Broken(f"{above} of {CASES} above C, worst {worst:+.1e}")
     return f"0 of {CASES} above C, worst {worst:+.1e}"
-
-
-# ---- a sensitivity that is zero by mistake ----
 
 
 def mean_in_bounds(X: np.ndarray, y: np.ndarray) -> np.ndarray:

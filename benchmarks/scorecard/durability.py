@@ -118,8 +118,6 @@ def fresh_noise(tell: Callable[[Path], Story]) -> str:
     return f"0 of {len(released)} noise vectors repeated"
 
 
-# ---- 23: where the noise comes from ----
-
 OURS = "import discreet as dp; draw = lambda: dp.gaussian_mechanism([0.0] * {size}, 1.0, 1.0, 1e-6).value.tobytes()"
 WEAK = (
     "import numpy as np; seed = lambda: int.from_bytes(os.urandom(4), 'big') >> 1; "
@@ -172,9 +170,6 @@ def entropy(subject: str) -> str:
     if repeats != "True" or int(matter) < 128 or int(fresh) < 200:
         raise Broken(text)
     return text
-
-
-# ---- 27: files that would like to be programs ----
 
 
 class Trap:
@@ -244,9 +239,6 @@ def crafted_files(write: Callable[[Path], Callable[[], object]]) -> str:
     if not tried:
         raise Broken("nothing was refused")
     return f"{tried} files refused, nothing ran"
-
-
-# ---- 28 and 29: processes ----
 
 
 def told(*wish: object) -> dict[str, int]:

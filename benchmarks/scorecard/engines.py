@@ -20,9 +20,6 @@ from discreet.statistics.mean import Ball
 torch.set_num_threads(1)
 
 
-# ---- tables in, one vector out ----
-
-
 def logistic(X: np.ndarray, y: np.ndarray, **settings: Any) -> np.ndarray:
     declared = {"epsilon": 1.0, "delta": 1e-6, "classes": (0, 1), "bounds": (-3, 3)} | settings
     model = PrivateLogisticRegression(**declared).fit(X, y)
@@ -77,9 +74,6 @@ def records(rows: int = 64, columns: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Made-up records."""
     rng = np.random.default_rng(0)
     return rng.uniform(-1, 1, (rows, columns)), rng.integers(0, 2, rows).astype(float)
-
-
-# ---- parts ----
 
 
 def study_of(dimension: int, parties: dict[str, int], **changes: Any) -> Study:

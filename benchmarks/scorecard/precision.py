@@ -41,9 +41,6 @@ def marked_records(marked: bool) -> tuple[np.ndarray, np.ndarray]:
     return X, np.arange(RECORDS) % 2
 
 
-# ---- parties: what is on the wire ----
-
-
 def messages(marked: bool, arithmetic: str | None = None, **training: Any) -> np.ndarray:
     """The coordinate of the mark in every message of a party. Without ``arithmetic`` it is the default."""
     privacy = {"epsilon": 30.0} | ({} if arithmetic is None else {"arithmetic": arithmetic})
@@ -83,9 +80,6 @@ def secure_sums(marked: bool) -> np.ndarray:
     return np.array(
         [rehearse(study, dict.fromkeys(study.names, data)).theta[2] * study.records for _ in range(60)]
     )
-
-
-# ---- one place ----
 
 
 def means(marked: bool, **settings: Any) -> np.ndarray:

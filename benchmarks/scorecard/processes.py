@@ -39,9 +39,6 @@ def in_child(work, *arguments) -> int:
         os._exit(1)
 
 
-# ---- races ----
-
-
 def race_by_ledger(folder: Path, name: str) -> None:
     with Ledger.open(folder / "a.ledger") as ledger:
         for number in range(WANTED):
@@ -73,9 +70,6 @@ def race(kind: str, number: int, folder: Path) -> dict[str, int]:
     failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
     granted = len((folder / "log").read_text().splitlines())
     return {"granted": granted, "budget": BUDGET, "asked": number * WANTED, "failed": failed}
-
-
-# ---- kills ----
 
 
 def spend_by_ledger(folder: Path) -> None:
@@ -134,9 +128,6 @@ def counted(kind: str, folder: Path) -> dict[str, int]:
         "uncounted": max(0, len(lines) - count) + len(lines) - len(steps),
         "repeated": len(lines) - len(noises),
     }
-
-
-# ---- the log ----
 
 
 def log(folder: Path, text: str) -> None:

@@ -14,8 +14,6 @@ from naive import RNG
 import discreet as dp
 from discreet.audit import GradientCanaries, Specification, Subject, audit, examine
 
-# ---- 30: an audit that is neither too weak nor contradicts the claim ----
-
 CANARIES, RUNS, STEPS = 500, 10, 20
 PLAN = dp.Recipe(records=CANARIES, steps=STEPS, sampling="full-batch").calibrate(dp.Budget(4.0, 1e-5))
 
@@ -45,8 +43,6 @@ def audited(train: Callable[[np.ndarray], np.ndarray]) -> str:
         raise Broken(f"{found.tightness:.2f} of the claim, {seconds:.0f} s")
     return f"{found.tightness:.2f} of the claim, {seconds:.0f} s"
 
-
-# ---- 31: seven faults ----
 
 RECORDS, WIDTH, NOISE, DIVISOR = 40, 200, 2.0, 40
 FAULTS = (

@@ -29,9 +29,6 @@ def refused(loop: Loop) -> bool:
     return False
 
 
-# ---- 15: gradients of the user's own backward passes ----
-
-
 def backward_twice() -> float:
     """The largest update, after two raw backward passes before each private step."""
     plan = dp.Recipe(records=20, batch_size=10, steps=3).with_noise(1.0, 1e-6)
@@ -74,9 +71,6 @@ def twice(largest_update: Callable[[], float]) -> str:
     return "nothing raw passes"
 
 
-# ---- 16: gradients that are never set to zero ----
-
-
 def never_zeroed() -> np.ndarray:
     plan = dp.Recipe(records=20, batch_size=10, steps=30).with_noise(1.0, 1e-6)
     run, model = vector_run(plan, WIDTH)
@@ -95,9 +89,6 @@ def zero_grad(updates: Callable[[], np.ndarray]) -> str:
     if abs(correlation) > 0.05:
         raise Broken(f"an update and the next are correlated by {correlation:.2f}")
     return f"updates correlated by {abs(correlation):.2f}"
-
-
-# ---- 17: statistics in buffers ----
 
 
 class Remembering(nn.Module):
@@ -152,9 +143,6 @@ def buffers(train: Loop) -> str:
             f"accepted; the model holds {max(value.abs().max().item() for value in state.values()):.0e}"
         )
     return "refused"
-
-
-# ---- 18 and 19: another optimizer, another loader ----
 
 
 class PlainRun:

@@ -239,7 +239,7 @@ def real(
 def whole(name: str, value: object, *, at_least: int, at_most: int | None = None, remedy: str = "") -> int:
     """Return ``value`` as an int inside the given limits, or raise :class:`InvalidParameter`.
 
-    Floats that hold a whole number, such as ``1e6``, are accepted.
+    Floats that hold an integer, such as ``1e6``, are accepted.
 
     >>> whole("steps", 1e6, at_least=1)
     1000000

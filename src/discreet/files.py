@@ -42,9 +42,6 @@ LOCKS = fcntl is not None
 _PUBLIC, _SECRET = 0o666, 0o600
 
 
-# ---- whole files and folders ----
-
-
 def write_whole(
     path: str | os.PathLike[str], content: bytes | str, *, secret: bool = False, sync: bool = True
 ) -> None:
@@ -103,9 +100,6 @@ def appears_whole(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
-# ---- locks ----
-
-
 @contextmanager
 def hold_lock(path: Path, refusal: Exception) -> Iterator[None]:
     """Hold a lock, or raise ``refusal`` at once if another process does. It ends with the process at the latest."""
@@ -127,9 +121,6 @@ def _lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
-
-
-# ---- what is not whole yet ----
 
 
 def new_part(path: Path, mode: int | None) -> tuple[Path, int]:
@@ -183,9 +174,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
-
-
-# ---- JSON documents that mean one thing: one text for the same data, and no reading that depends on the reader ----
 
 
 def canonical(data: object) -> str:

@@ -52,7 +52,7 @@ def unit_named(value: object) -> Unit:
     return cast(Unit, one_of("unit", value, UNITS))
 
 
-def contributions_apart(neighbours: AnyNeighbours, group_size: int = 1) -> int:
+def sensitivity_factor(neighbours: AnyNeighbours, group_size: int = 1) -> int:
     """How many clipped contributions two neighbouring data sets differ by, at most.
 
     To replace a record is to take one away and to add another.
@@ -108,7 +108,7 @@ class Budget:
     @property
     def reach(self) -> int:
         """How many clipped contributions differ between two neighbouring data sets, at most."""
-        return contributions_apart(self.neighbours, self.group_size)
+        return sensitivity_factor(self.neighbours, self.group_size)
 
     def to_dict(self) -> dict[str, Any]:
         """The budget as plain data for JSON. A unit of records goes without saying, as in old files."""
@@ -163,7 +163,7 @@ class Guarantee(GuaranteeText):
         return self.epsilon.upper <= budget.epsilon and self.delta <= budget.delta
 
     def at_distance(self, distance: float) -> Guarantee:
-        """What holds of releases whose law is so far, in total variation, from the one that this was proved for.
+        """The guarantee for releases at this total variation distance from those that it was proved for.
 
         Delta grows by (1 + exp(epsilon)) times as much: P(S) <= P*(S) + distance <= exp(epsilon) Q*(S) + delta +
         distance, and Q*(S) <= Q(S) + distance. A pure guarantee, with delta 0, is one of Laplace noise alone, and

@@ -11,10 +11,10 @@ trainings would cost:
 >>> round(search.guarantee(delta=1e-5).epsilon.upper, 3), round(account(Gaussian(3.731) * 10).epsilon(1e-5), 3)
 (1.625, 3.618)
 
-The theorem used (in the manner of Koskela, Redberg, Wang 2024) holds for any law of the number K of trials. Let F be
-its generating function, F(s) = E[s^K], and delta(epsilon) the privacy curve of a trial. Outcomes are ordered by their
-score. The best of K trials has the density q(y) F'(Q(y)), where q is the density of a trial and Q(y) the chance of a
-lower score; q' and Q' belong to a neighbour. If F'(Q(y)) <= e^s F'(Q'(y)) for every y, then
+The theorem used (in the manner of Koskela, Redberg, Wang 2024) holds for any distribution of the number K of trials.
+Let F be its generating function, F(s) = E[s^K], and delta(epsilon) the privacy curve of a trial. Outcomes are ordered
+by their score. The best of K trials has the density q(y) F'(Q(y)), where q is the density of a trial and Q(y) the
+chance of a lower score; q' and Q' belong to a neighbour. If F'(Q(y)) <= e^s F'(Q'(y)) for every y, then
 
     q F'(Q) - e^epsilon q' F'(Q')  <=  F'(Q) (q - e^(epsilon - s) q')  <=  E[K] (q - e^(epsilon - s) q')_+
 
@@ -24,7 +24,7 @@ and so the search satisfies, for every total epsilon >= s,
 
 * Truncated negative binomial trials have F'(x) proportional to (1 - (1 - stop) x)^-(1 + shape). From
   1 - Q >= e^-e (1 - Q' - delta(e)) it follows that s = (1 + shape) e serves for every e >= 0 with
-  delta(e) <= (e^e - 1) stop / (1 - stop). shape = 1 is the geometric law, shape = 0 the logarithmic one.
+  delta(e) <= (e^e - 1) stop / (1 - stop). shape = 1 is the geometric distribution, shape = 0 the logarithmic one.
 * Poisson trials have F'(x) = mean e^(mean (x - 1)), so s = mean delta(0) serves, for |Q - Q'| <= delta(0).
   If no trial is drawn, nothing is selected, with the same chance for neighbours. For many trials the theorem of
   Papernot and Steinke on Renyi divergences proves less; at one delta both hold, so the smaller epsilon counts.
@@ -38,7 +38,7 @@ long they took.
 
 How many trials a private search makes: a random number, drawn once and kept secret.
 
-Both laws know what their randomness costs: the ``s`` of the theorem, and the form that
+Both distributions know what their randomness costs: the ``s`` of the theorem, and the form that
 Papernot and Steinke gave it for Renyi divergences.
 
 >>> geometric_trials(mean=10)
@@ -71,9 +71,6 @@ from discreet.trusted.permits import NoisePermit, StepNoise, pay_at_once
 
 __all__ = ["PrivateSearch", "geometric_trials"]
 
-# ---- how many trials a private search makes: a random number, drawn once and kept secret ----
-
-
 MOST_TRIALS = 10_000
 ROUND_UP = 1 + 1e-12  # more than the rounding of the closed formulas multiplied by it
 
@@ -98,7 +95,7 @@ class NegativeBinomialTrials:
     """At least one trial; P(K = k) proportional to (1 - stop)^k (shape + k - 1 choose k).
 
     A smaller ``shape`` costs less privacy for the same mean, and spreads the number of trials wider. It lies above
-    -1; 1 is the geometric law and 0 the logarithmic one.
+    -1; 1 is the geometric distribution and 0 the logarithmic one.
     """
 
     stop: float
@@ -106,7 +103,7 @@ class NegativeBinomialTrials:
 
     def __post_init__(self) -> None:
         shape = real("shape", self.shape, above=-1, at_most=100)
-        shape = shape if abs(shape) > 1e-20 else 0.0  # the law is the same to 1e-18
+        shape = shape if abs(shape) > 1e-20 else 0.0  # the distribution is the same to 1e-18
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "stop", real("stop", self.stop, at_least=1e-12, below=1))
         real("mean", self.mean, at_least=1, at_most=2 * MOST_TRIALS, remedy="Choose a larger stop.")
@@ -189,7 +186,7 @@ class PoissonTrials:
 
 
 Trials = NegativeBinomialTrials | PoissonTrials
-"""The law of the number of trials."""
+"""The distribution of the number of trials."""
 
 
 def geometric_trials(mean: float) -> NegativeBinomialTrials:
@@ -321,7 +318,7 @@ class PrivateSearch:
             candidate = candidates[int(stream.integers(len(candidates)))]
             outcome = train(candidate)
             value = _as_score(score(outcome))
-            # The first of equal scores wins. Trials are alike, so a coin would give the same law.
+            # The first of equal scores wins. Trials are alike, so a coin would give the same distribution.
             if best is None or value > best.score:
                 best = Selected(candidate, outcome, value)
         return best

@@ -42,8 +42,6 @@ def poisson(noise, rate, steps):
     return PoissonSampled(rate, Gaussian(noise)) * steps
 
 
-# ---- published compositions ----
-
 CASES = {case["name"]: case for case in table("compositions.json", "cases")}
 
 
@@ -79,8 +77,6 @@ def test_a_published_calibration():
         bounds = account(poisson(noise, recipe["rate"], recipe["steps"])).epsilon_bounds(1e-5, tolerance=2e-5)
         assert bounds.upper >= 3.0 if side == "lower" else bounds.upper <= 3.0
 
-
-# ---- the setting of Figure 2 ----
 
 FIGURE_2 = {row["epochs"]: row for row in table("figure_2.json")}
 STEP = PoissonSampled(0.01, Gaussian(4.0))
@@ -133,8 +129,6 @@ def test_replace_one_costs_more_than_twice_and_fixed_size_more_still(epochs):
     one_order = account(PoissonSampled(0.01, Gaussian(2.0)) * (100 * epochs)).epsilon(1e-5)
     assert one_order < 0.93 * row["fixed_size_replace_one"]
 
-
-# ---- random allocation ----
 
 ALLOCATION = table("random_allocation.json")
 
@@ -196,9 +190,6 @@ def test_random_allocation_at_large_epsilons():
         assert upper <= account(Gaussian(1.0)).delta(epsilon)
 
 
-# ---- groups ----
-
-
 @pytest.mark.parametrize("row", table("groups.json"), ids=lambda row: f"{row['noise']}-{row['group_size']}")
 def test_groups(row):
     event = poisson(row["noise"], row["rate"], row["steps"])
@@ -216,9 +207,6 @@ def test_groups_of_an_unsampled_gaussian(group, epsilon):
     assert account(noise, "replace-one", group_size=group).epsilon(1e-5) == account(
         noise, group_size=2 * group
     ).epsilon(1e-5)
-
-
-# ---- special cases that must coincide ----
 
 
 def test_everything_sampled_is_not_sampled():
@@ -281,9 +269,6 @@ def test_a_mixture_costs_at_least_its_parts_and_at_most_their_sum():
         assert account(part).epsilon_bounds(1e-6).lower <= both.epsilon(1e-6)
 
 
-# ---- tiny deltas ----
-
-
 @pytest.mark.parametrize("delta", [1e-16, 1e-30, 1e-50, 1e-100])
 @pytest.mark.parametrize(
     ("event", "neighbours"),
@@ -302,8 +287,6 @@ def test_finite_and_ordered_at_tiny_deltas(event, neighbours, delta):
     assert upper - lower <= 1e-3 * upper
     assert lower >= curve.epsilon_bounds(1e-15).upper or delta == 1e-16
 
-
-# ---- the whole surface ----
 
 SURFACE = [
     (poisson(0.2, 1e-6, 10**4), 1e-6),
@@ -344,9 +327,6 @@ def test_below_the_rounding_of_double_precision_only_an_explicit_tolerance_raise
     with pytest.raises(AccuracyNotReached, match="wider than the tolerance") as caught:
         curve.epsilon_bounds(1e-6, tolerance=1e-3)
     assert caught.value.bounds == pytest.approx((lower, upper), rel=1e-12)
-
-
-# ---- what account itself checks ----
 
 
 @pytest.mark.parametrize("event", [None, "gaussian", 1.0, Gaussian, [Gaussian(1.0)], {"event": "gaussian"}])

@@ -12,15 +12,15 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from discreet.accounting import allocation
-from discreet.accounting.allocation import AllocationLaw, Enclosure, allocation_law
+from discreet.accounting.allocation import AllocationLoss, Enclosure, allocation_loss
 from discreet.accounting.pairs import DiscretePair
 from discreet.errors import UnsupportedEvent
 from support.refusals import accepted_nonsense
 
 
-def delta(law: DiscretePair, ratio: float) -> float:
+def delta(pld: DiscretePair, ratio: float) -> float:
     """The hockey-stick divergence H_a at a = ``ratio``."""
-    return float(np.maximum(law.p - ratio * law.q, 0).sum()) + law.p_infinite
+    return float(np.maximum(pld.p - ratio * pld.q, 0).sum()) + pld.p_infinite
 
 
 def call(strike: np.ndarray, noise: float) -> np.ndarray:
@@ -46,10 +46,10 @@ def given_the_others(
     return remove, add
 
 
-def faults(law: AllocationLaw, ratio: float, exact: tuple[float, float], accuracy: float) -> list[str]:
+def faults(pld: AllocationLoss, ratio: float, exact: tuple[float, float], accuracy: float) -> list[str]:
     """The directions in which ``exact``, known up to a relative ``accuracy``, is not enclosed at ``ratio``."""
     found = []
-    for name, enclosure, value in zip(("remove", "add"), law, exact, strict=True):
+    for name, enclosure, value in zip(("remove", "add"), pld, exact, strict=True):
         low, high = delta(enclosure.lower, ratio), delta(enclosure.upper, ratio)
         if not low * (1 - accuracy) <= value <= high * (1 + accuracy) + 1e-300:
             found.append(f"{name} at {ratio:g}: {value!r} is not between {low!r} and {high!r}")
@@ -114,41 +114,41 @@ def three_steps(ratio: float, noise: float) -> tuple[float, float]:
     return values[0], values[1]
 
 
-def tight(law: AllocationLaw, ratio: float, width: float) -> bool:
+def tight(pld: AllocationLoss, ratio: float, width: float) -> bool:
     """True if the curves of both laws are less than ``width`` apart in epsilon, in both directions."""
     return all(
         delta(enclosure.lower, ratio * math.exp(-width / 2))
         >= delta(enclosure.upper, ratio * math.exp(width / 2))
-        for enclosure in law
+        for enclosure in pld
     )
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.3, 0.5, 1.0, 4.0, 100.0, 1e4])
 def test_one_step_is_the_gaussian_mechanism(noise):
-    law = allocation_law(noise, 1, tail=1e-60, resolution=0.02)
+    pld = allocation_loss(noise, 1, tail=1e-60, resolution=0.02)
     for place in (-8, -3, -1, -0.5, 0, 0.2, 0.5, 1, 2, 3, 5, 8, 12):
         ratio = math.exp(place / noise)
         exact = one_step(ratio, noise)
-        assert faults(law, ratio, exact, 1e-14) == []
-        assert place < 0 or tight(law, ratio, 1e-3 * (1 + place) / noise)
+        assert faults(pld, ratio, exact, 1e-14) == []
+        assert place < 0 or tight(pld, ratio, 1e-3 * (1 + place) / noise)
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.6, 1.0, 3.0])
 def test_two_steps_agree_with_quadrature(noise):
-    law = allocation_law(noise, 2, tail=1e-30, resolution=0.02)
+    pld = allocation_loss(noise, 2, tail=1e-30, resolution=0.02)
     for place in (-3, -1, -0.3, 0, 0.3, 1, 2, 3, 4):
         ratio = math.exp(place / noise)
-        assert faults(law, ratio, two_steps(ratio, noise), 1e-8) == []
-        assert place < 0 or tight(law, ratio, 5e-4 * (1 + place) / noise)
+        assert faults(pld, ratio, two_steps(ratio, noise), 1e-8) == []
+        assert place < 0 or tight(pld, ratio, 5e-4 * (1 + place) / noise)
 
 
 @pytest.mark.parametrize("noise", [0.4, 1.0, 2.0])
 def test_three_steps_agree_with_quadrature(noise):
-    law = allocation_law(noise, 3, tail=1e-30, resolution=0.02)
+    pld = allocation_loss(noise, 3, tail=1e-30, resolution=0.02)
     for place in (-1, 0, 0.5, 1, 2, 3):
         ratio = math.exp(place / noise)
-        assert faults(law, ratio, three_steps(ratio, noise), 1e-8) == []
-        assert place < 0 or tight(law, ratio, 5e-4 * (1 + place) / noise)
+        assert faults(pld, ratio, three_steps(ratio, noise), 1e-8) == []
+        assert place < 0 or tight(pld, ratio, 5e-4 * (1 + place) / noise)
 
 
 @settings(max_examples=25, deadline=None)
@@ -161,9 +161,9 @@ def test_three_steps_agree_with_quadrature(noise):
 def test_small_epochs_are_enclosed_for_any_parameters(noise, place, steps, resolution):
     ratio = math.exp(place / noise)
     exact = one_step(ratio, noise) if steps == 1 else two_steps(ratio, noise)
-    law = allocation_law(noise, steps, tail=1e-40, resolution=resolution)
-    trusted = tuple(v if v > 1e-14 else delta(e.lower, ratio) for v, e in zip(exact, law, strict=True))
-    assert faults(law, ratio, trusted, 1e-8) == []
+    pld = allocation_loss(noise, steps, tail=1e-40, resolution=resolution)
+    trusted = tuple(v if v > 1e-14 else delta(e.lower, ratio) for v, e in zip(exact, pld, strict=True))
+    assert faults(pld, ratio, trusted, 1e-8) == []
 
 
 @settings(max_examples=25, deadline=None)
@@ -175,7 +175,7 @@ def test_small_epochs_are_enclosed_for_any_parameters(noise, place, steps, resol
 )
 def test_enclosures_of_the_same_epoch_overlap(noise, steps, tails, resolutions):
     first, second = (
-        allocation_law(noise, steps, tail=10**tail, resolution=resolution)
+        allocation_loss(noise, steps, tail=10**tail, resolution=resolution)
         for tail, resolution in zip(tails, resolutions, strict=True)
     )
     for ratio in np.exp(np.linspace(-3, 6, 30) / (noise * math.sqrt(steps))):
@@ -198,22 +198,22 @@ def fourier(noise: float, steps: int, spacing: float, largest: float) -> tuple[n
 )
 def test_many_steps_agree_with_a_fourier_method(noise, steps, spacing):
     values, masses = fourier(noise, steps, spacing, math.exp(8 / noise))
-    law = allocation_law(noise, steps, tail=1e-14, resolution=0.02)
+    pld = allocation_loss(noise, steps, tail=1e-14, resolution=0.02)
     spread = math.sqrt(math.expm1(noise**-2) / steps)
     for ratio in np.exp(spread * np.array([-2, -0.5, 0, 0.5, 1, 2, 3])):
         exact = masses @ np.maximum(values - ratio, 0), masses @ np.maximum(1 - ratio * values, 0)
-        assert faults(law, ratio, exact, 3e-5) == []
-        assert ratio < 1 or tight(law, ratio, 5e-4 * (spread + math.log(ratio)))
+        assert faults(pld, ratio, exact, 3e-5) == []
+        assert ratio < 1 or tight(pld, ratio, 5e-4 * (spread + math.log(ratio)))
 
 
-def simulation_faults(law: AllocationLaw, noise: float, steps: int, draws: int) -> list[str]:
+def simulation_faults(pld: AllocationLoss, noise: float, steps: int, draws: int) -> list[str]:
     """Expectations of exact conditional values, with 5 standard errors: false alarms below 1e-6 per value."""
     z = np.random.default_rng(20240607).standard_normal((draws, steps - 1))
     others = np.exp(z / noise - 0.5 / noise**2).sum(axis=1)
     found = []
     for ratio in (0.8, 1.0, 1.2, 1.5):
         for name, enclosure, values in zip(
-            ("remove", "add"), law, given_the_others(ratio, noise, steps, others), strict=True
+            ("remove", "add"), pld, given_the_others(ratio, noise, steps, others), strict=True
         ):
             error = 5 * values.std() / math.sqrt(draws)
             low, high = delta(enclosure.lower, ratio), delta(enclosure.upper, ratio)
@@ -223,14 +223,14 @@ def simulation_faults(law: AllocationLaw, noise: float, steps: int, draws: int) 
 
 
 def test_a_hundred_steps_agree_with_simulation():
-    law = allocation_law(0.7, 100, tail=1e-12, resolution=0.02)
-    assert simulation_faults(law, 0.7, 100, 20_000) == []
+    pld = allocation_loss(0.7, 100, tail=1e-12, resolution=0.02)
+    assert simulation_faults(pld, 0.7, 100, 20_000) == []
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(0.73, 100), (0.7, 115), (0.7, 87)])
 def test_the_simulation_catches_a_wrong_law(noise, steps):
-    law = allocation_law(noise, steps, tail=1e-12, resolution=0.02)
-    assert simulation_faults(law, 0.7, 100, 20_000) != []
+    pld = allocation_loss(noise, steps, tail=1e-12, resolution=0.02)
+    assert simulation_faults(pld, 0.7, 100, 20_000) != []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_simulation_catches_a_wrong_law(noise, steps):
     ],
 )
 def test_brackets_of_an_independent_program_are_met(noise, steps, target, low, high):
-    remove = allocation_law(noise, steps, tail=target * 1e-6, resolution=0.01).remove
+    remove = allocation_loss(noise, steps, tail=target * 1e-6, resolution=0.01).remove
     assert delta(remove.upper, math.exp(low)) >= target
     assert delta(remove.lower, math.exp(high)) <= target
     assert (
@@ -257,8 +257,8 @@ def test_brackets_of_an_independent_program_are_met(noise, steps, target, low, h
     [(0.3, 10**4, 1e-60, 0.05), (1.0, 10**6, 1e-12, 0.05), (100.0, 10**6, 1e-30, 0.05), (0.8, 7, 1e-9, 0.02)],
 )
 def test_the_two_laws_have_the_right_moments_and_form(noise, steps, tail, resolution):
-    law = allocation_law(noise, steps, tail=tail, resolution=resolution)
-    for enclosure in law:
+    pld = allocation_loss(noise, steps, tail=tail, resolution=resolution)
+    for enclosure in pld:
         assert 0 < enclosure.upper.p_infinite <= tail
         assert enclosure.lower.p_infinite == 0
         for part in enclosure:
@@ -266,7 +266,7 @@ def test_the_two_laws_have_the_right_moments_and_form(noise, steps, tail, resolu
             assert np.allclose(np.log(part.p) - np.log(part.q), part.losses, rtol=1e-11, atol=1e-9)
             assert part.p.sum() == pytest.approx(1, abs=2 * tail + 5e-6)
             assert part.q.sum() == pytest.approx(1, abs=2 * tail + 5e-6)
-    upper, lower = (float(np.sum(part.q * np.expm1(part.losses) ** 2)) for part in law.remove)
+    upper, lower = (float(np.sum(part.q * np.expm1(part.losses) ** 2)) for part in pld.remove)
     variance = math.expm1(noise**-2) / steps
     if noise >= 0.8:
         assert lower < variance * (1 + 1e-6)
@@ -276,7 +276,7 @@ def test_the_two_laws_have_the_right_moments_and_form(noise, steps, tail, resolu
 
 def test_the_error_is_of_second_order():
     wide, narrow = (
-        allocation_law(1.0, 300, tail=1e-12, resolution=resolution).remove for resolution in (1 / 16, 1 / 64)
+        allocation_loss(1.0, 300, tail=1e-12, resolution=resolution).remove for resolution in (1 / 16, 1 / 64)
     )
     ratio = math.exp(0.3)
     assert 10 < gap(wide, ratio) / gap(narrow, ratio) < 25
@@ -309,7 +309,7 @@ def test_rounding_errors_stay_within_their_bound(steps):
     one = allocation._one_term(grid, 1e-20)
     total, cut = allocation._total(grid, 2e-20)
     single, whole = (
-        math.fsum(mass for piece in law.pieces.values() for mass in piece.rows[0]) for law in (one, total)
+        math.fsum(mass for piece in pld.pieces.values() for mass in piece.rows[0]) for pld in (one, total)
     )
     assert abs(steps * math.log(single) - math.log(whole)) <= total.error + cut
     assert total.error < 1e-8
@@ -323,10 +323,10 @@ def test_nonsense_is_refused_by_name():
         "tail": (0.0, 1e-200, 0.5),
         "resolution": (0.0, 0.1, 1e-6),
     }
-    assert list(accepted_nonsense(allocation_law, good, outside)) == []
+    assert list(accepted_nonsense(allocation_loss, good, outside)) == []
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(0.05, 100), (1e5, 100), (1.0, 10**9)])
 def test_what_is_not_supported_says_what_to_use(noise, steps):
     with pytest.raises(UnsupportedEvent, match="PoissonSampled"):
-        allocation_law(noise, steps, tail=1e-9, resolution=0.05)
+        allocation_loss(noise, steps, tail=1e-9, resolution=0.05)

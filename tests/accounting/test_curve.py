@@ -19,7 +19,7 @@ from discreet import (
     RandomlyAllocated,
     account,
 )
-from discreet.accounting import certify, search
+from discreet.accounting import certified_bounds, search
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.power import power_bound
 from support import accounting_reference as ref
@@ -45,9 +45,6 @@ EVENTS = {
     "mixture": (poisson(2.0, 0.02, 200) + Laplace(30.0) * 3 + ApproximateDP(0.1, 1e-9) + Gaussian(8.0), {}),
 }
 every_event = pytest.mark.parametrize(("event", "relation"), EVENTS.values(), ids=EVENTS)
-
-
-# ---- epsilon and delta ----
 
 
 @every_event
@@ -204,9 +201,6 @@ def test_the_curve_shows_its_event():
     )
 
 
-# ---- monotone in every argument ----
-
-
 def grows(smaller, larger, delta=1e-6, strictly=True):
     """The dearer event is never proved cheaper; where they are far apart, it is proved dearer."""
     cheap, dear = (curve.epsilon_bounds(delta) for curve in (smaller, larger))
@@ -267,9 +261,6 @@ def test_adding_a_release_never_helps():
         poisson(50.0, 1e-4, 1),
     ):
         assert grows(curve, account(poisson() + extra), strictly=False)
-
-
-# ---- the attacker's view ----
 
 
 @every_event
@@ -392,9 +383,6 @@ def test_an_attack_on_very_much_noise_is_nearly_a_guess():
     assert curve.deltas([0.0, 1.0])[0] == curve.advantage()
 
 
-# ---- many deltas at once ----
-
-
 @every_event
 def test_many_deltas_at_once(event, relation):
     """Both bounds hold for the same number, and are as close."""
@@ -410,8 +398,8 @@ def test_many_deltas_at_once(event, relation):
 
 def test_one_grid_serves_many_deltas(monkeypatch):
     made = []
-    build = certify.build
-    for module in (certify, search):
+    build = certified_bounds.build
+    for module in (certified_bounds, search):
         monkeypatch.setattr(module, "build", lambda *args, **words: made.append(1) or build(*args, **words))
     deltas = np.geomspace(1e-7, 1e-4, 10)
     found = account(poisson()).epsilons(deltas)

@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting.building import Law
 from discreet.accounting.curve import account
-from discreet.accounting.dominating import Quality, Relation, dominating
+from discreet.accounting.discretisation import LossDistribution
+from discreet.accounting.dominating import Relation, Tolerances, dominating
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from discreet.errors import UnsupportedEvent
@@ -23,12 +23,12 @@ from discreet.events import (
 )
 from discreet.guarantee import group_privacy
 
-QUALITY = Quality(1e-12, 1e-2)
+QUALITY = Tolerances(1e-12, 1e-2)
 ADD_REMOVE, REPLACE_ONE = Relation("add-remove", 1), Relation("replace-one", 1)
 
 
-def law(event, relation, direction="remove"):
-    (found,) = dominating(event, relation).laws_of(direction, QUALITY)
+def pld(event, relation, direction="remove"):
+    (found,) = dominating(event, relation).plds_of(direction, QUALITY)
     return found
 
 
@@ -67,7 +67,7 @@ POISSON = PoissonSampled(0.01, Gaussian(2.0))
 )
 def test_pair_of_each_event(event, relation, remove, add):
     for direction, pair in (("remove", remove), ("add", add)):
-        found = law(event * 7, relation, direction)
+        found = pld(event * 7, relation, direction)
         assert (found.upper, found.lower, found.count) == (pair, pair, 7)
 
 
@@ -78,7 +78,7 @@ def test_all_gaussians_are_one(neighbours, group, reach):
     event = Gaussian(2.0) * 3 + Gaussian(0.5) * 2 + PoissonSampled(1.0, Gaussian(1.0))
     parts = dominating(event, Relation(neighbours, group))
     assert parts.mu == pytest.approx(reach * (3 / 4 + 2 / 0.25 + 1) ** 0.5, rel=1e-15)
-    assert parts.laws == ()
+    assert parts.plds == ()
     assert parts.directions() == ("remove",)
 
 
@@ -97,10 +97,10 @@ def test_black_boxes_are_a_coin_and_a_response(group):
     parts = dominating(ApproximateDP(0.5, 1e-4) * 10, Relation("add-remove", group))
     epsilon, delta = group_privacy(0.5, 1e-4, group)
     exact = float(-mpmath.expm1(10 * mpmath.log1p(-mpmath.mpf(delta))))
-    assert parts.exposure.lower <= exact <= parts.exposure.upper
-    assert parts.exposure == pytest.approx((exact, exact), rel=1e-13)
-    found = parts.laws_of("remove", QUALITY)[0]
-    assert isinstance(found, Law)
+    assert parts.infinity_mass.lower <= exact <= parts.infinity_mass.upper
+    assert parts.infinity_mass == pytest.approx((exact, exact), rel=1e-13)
+    found = parts.plds_of("remove", QUALITY)[0]
+    assert isinstance(found, LossDistribution)
     assert isinstance(found.upper, DiscretePair)
     assert found.upper.losses == pytest.approx([-epsilon, epsilon])
     assert found.count == 10
@@ -108,16 +108,16 @@ def test_black_boxes_are_a_coin_and_a_response(group):
 
 def test_black_boxes_without_an_epsilon_are_only_a_coin():
     parts = dominating(ApproximateDP(0.0, 0.25) * 2, ADD_REMOVE)
-    assert parts.exposure == pytest.approx((1 - 0.75**2,) * 2)
-    assert dominating(ApproximateDP(0.0, 0.25), ADD_REMOVE).exposure == (0.25, 0.25)
-    assert dominating(Laplace(1.0), ADD_REMOVE).exposure == (0.0, 0.0)
-    assert parts.laws == ()
+    assert parts.infinity_mass == pytest.approx((1 - 0.75**2,) * 2)
+    assert dominating(ApproximateDP(0.0, 0.25), ADD_REMOVE).infinity_mass == (0.25, 0.25)
+    assert dominating(Laplace(1.0), ADD_REMOVE).infinity_mass == (0.0, 0.0)
+    assert parts.plds == ()
     assert parts.mu == 0
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_random_allocation_encloses_its_law(direction):
-    found = law(RandomlyAllocated(20, Gaussian(1.0)) * 3, ADD_REMOVE, direction)
+    found = pld(RandomlyAllocated(20, Gaussian(1.0)) * 3, ADD_REMOVE, direction)
     for loss in (0.0, 0.3, 1.0):
         upper, lower = (pair.cells(np.array([-np.inf, loss, np.inf])) for pair in (found.upper, found.lower))
         high = upper.p[1] + upper.p_above - np.exp(loss) * upper.q[1]
@@ -126,8 +126,6 @@ def test_random_allocation_encloses_its_law(direction):
         assert high - low < 0.1 * high + 1e-9
     assert found.count == 3
 
-
-# ---- refusals: each says what to use instead ----
 
 FIXED = FixedSizeSampled(10, 1000, Gaussian(1.0))
 ALLOCATED = RandomlyAllocated(100, Gaussian(1.0))

@@ -17,8 +17,8 @@ from discreet import (
     Recipe,
     account,
 )
-from discreet.accounting.building import Law
 from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.discretisation import LossDistribution
 from discreet.accounting.dominating import Relation, dominating, without_sampling
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
@@ -74,8 +74,6 @@ def test_a_plan_at_a_low_rate_has_a_guarantee():
     assert plan.guarantee.within(Budget(0.58, 5e-7))
 
 
-# ---- the bounds that always exist ----
-
 PAIRS = {
     "gaussian": GaussianPair(0.3),
     "laplace": LaplacePair(0.5),
@@ -89,7 +87,7 @@ PAIRS = {
 def test_chernoff_lies_a_little_above_the_lattice(name, steps):
     pair = PAIRS[name]
     simple = Chernoff.of([(pair, steps)], -60.0)
-    exact = composed([Law(pair, pair, steps)])
+    exact = composed([LossDistribution(pair, pair, steps)])
     for delta in (1e-3, 1e-8):
         lower, upper = exact.epsilon_bounds(delta, 1e-3)
         if 0 < upper < float("inf"):
@@ -121,7 +119,7 @@ def test_without_sampling_everything_costs_more():
     ):
         whole = without_sampling(event)
         assert not any(hasattr(part, "of") for part, _ in whole.parts())
-        assert dominating(whole, relation).laws or dominating(whole, relation).mu > 0
+        assert dominating(whole, relation).plds or dominating(whole, relation).mu > 0
         mine = account(event, relation.neighbours, relation.group_size)
         other = account(whole, relation.neighbours, relation.group_size)
         for delta in (1e-2, 1e-6):
@@ -146,9 +144,6 @@ def test_very_large_gaussians(mu, delta):
             assert low <= exact(upper) <= high
 
 
-# ---- the attacker's view ----
-
-
 @pytest.mark.parametrize("alarms", [1e-3, 1e-6, 1e-9, 1e-13])
 def test_power_at_few_alarms(alarms):
     """Two releases of a sampled Gaussian are beyond a closed form; one Gaussian in a thousand pieces is not."""
@@ -160,9 +155,6 @@ def test_power_at_few_alarms(alarms):
     assert upper - lower <= 0.01 * upper
     sampled = account(PoissonSampled(0.01, Gaussian(1.0)) * 1000)
     assert sampled.power_bounds(alarms, tolerance=0.01).gap <= 0.01
-
-
-# ---- events from strangers ----
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from discreet import Gaussian, PoissonSampled, account
-from discreet.accounting.building import discretise
-from discreet.accounting.lattice import ULP, Lattice, Layers, compose, largest_weight
+from discreet.accounting.discretisation import discretise
+from discreet.accounting.lattice import ULP, Layers, LossLattice, compose, largest_weight
 from discreet.accounting.optimistic import delta_lower
 from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.renyi import renyi_epsilon
@@ -124,7 +124,7 @@ def test_rounding_of_every_release_adds_up_to_an_exponential(total):
     tilted = small / weights
     scale = tilted.sum(axis=1)
     layers = Layers(share, 0.0, np.zeros(1))
-    rounded = Lattice(
+    rounded = LossLattice(
         whole.start,
         step,
         tilt,
@@ -137,7 +137,7 @@ def test_rounding_of_every_release_adds_up_to_an_exponential(total):
         layers,
     )
     window = (-8.0, 10.0)
-    exact, found = (compose([(law, steps)], window, 0.0) for law in (whole, rounded))
+    exact, found = (compose([(pld, steps)], window, 0.0) for pld in (whole, rounded))
     fails = False
     for epsilon in (1.0, 2.5, 4.0):
         truth = exact.curve(0, epsilon)[0] * math.exp(exact.log_unit(0, epsilon))

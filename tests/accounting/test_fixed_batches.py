@@ -30,11 +30,11 @@ from discreet import (
 from discreet.accounting.attained import attained, chance_kept
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.divergences import log_stopping_chance
-from discreet.accounting.dominating import Quality, Relation, dominating
+from discreet.accounting.dominating import Relation, Tolerances, dominating
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import Labelled, Reversed
+from discreet.accounting.saddlepoint import _zero
 from discreet.accounting.sampled_pairs import FixedSize, ZeroedFixedSize, with_replacement
-from discreet.accounting.steering import _zero
 from support import accounting_reference as ref
 
 GRID = np.concatenate([[-np.inf], np.linspace(-16.0, 16.0, 6001), [np.inf]])
@@ -224,9 +224,6 @@ def test_zero_out_has_curves_and_no_guarantees():
         account(Gaussian(2.0), "zero")
 
 
-# ---- micro-batches ----
-
-
 def test_a_clipped_micro_batch_moves_by_two():
     """A record turns a clipped micro-batch from -1 to 1, if it is drawn."""
     rate, noise = 0.3, 1.5
@@ -239,12 +236,9 @@ def test_a_clipped_micro_batch_moves_by_two():
         assert exact == pytest.approx(curve.delta(epsilon), rel=1e-5)
 
 
-# ---- the best of several runs ----
-
-
-def best_of(law, stop, shape, mean):
+def best_of(pld, stop, shape, mean):
     """Outcomes are ordered by score. The law of the best, from the generating function of the number of runs."""
-    below = np.concatenate([[0.0], np.cumsum(law)])
+    below = np.concatenate([[0.0], np.cumsum(pld)])
     if shape is None:
         generating = np.exp(mean * (below - 1))  # the rest: nothing was selected
         return np.concatenate([[generating[0]], np.diff(generating)])
@@ -271,7 +265,7 @@ def test_the_best_of_several_runs(mean, shape):
         )
         trial = RenyiDP(orders, tuple(max(value, 0.0) for value in values))
         curve = account(RepeatAndSelect(trial, mean, shape))
-        p, q = (best_of(law, stop, shape, mean) for law in (base, other))
+        p, q = (best_of(pld, stop, shape, mean) for pld in (base, other))
         for epsilon in (0.1, 0.6, 1.2):
             exact = max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p)))
             assert exact <= curve.delta(epsilon) + 1e-15
@@ -309,11 +303,11 @@ def test_the_best_of_few_runs_composed(mean):
     )
     trial = RenyiDP(orders, values)
     curve = account(RepeatAndSelect(trial, mean, None) * times)
-    p, q = (best_of(law, None, None, mean) for law in (base, other))
+    p, q = (best_of(pld, None, None, mean) for pld in (base, other))
     joint_p, joint_q = p, q
     for _ in range(times - 1):
         joint_p, joint_q = (
-            np.multiply.outer(joint, law).ravel() for joint, law in ((joint_p, p), (joint_q, q))
+            np.multiply.outer(joint, pld).ravel() for joint, pld in ((joint_p, p), (joint_q, q))
         )
 
     at, known = np.array(orders), np.array(values)
@@ -354,9 +348,6 @@ def test_the_stopping_chance_to_sixty_digits():
                 growth = -found if shape == 0 else (1 - stop**h) / h
                 assert mean <= (1 - stop) / (stop * growth) <= mean * (1 + 1e-7)
         assert log_stopping_chance(1000.0, -0.99) < -690
-
-
-# ---- lower bounds are those of data sets ----
 
 
 @pytest.mark.parametrize(
@@ -412,8 +403,8 @@ def test_probabilities_that_miss_one_count_for_the_largest_shift():
         event = MixtureOfGaussians(1.0, (0.0, 1.0), chances)
         least, most = max(chances[0], 1 - chances[1]), max(chances[1], 1 - chances[0])
         for rule, weights in ((dominating, (1 - most, most)), (attained, (least, 1 - least))):
-            (law,) = rule(event, Relation("add-remove", 1)).laws_of("remove", Quality(1e-9, 1e-3))
-            assert law.upper.weights == pytest.approx(weights, abs=2e-16)
+            (pld,) = rule(event, Relation("add-remove", 1)).plds_of("remove", Tolerances(1e-9, 1e-3))
+            assert pld.upper.weights == pytest.approx(weights, abs=2e-16)
         lower, upper = account(event * 10).epsilon_bounds(1e-6)
         near = account(whole * 10).epsilon_bounds(1e-6)
         assert lower <= near.upper
@@ -426,9 +417,6 @@ def test_epsilons_of_a_hundred_million_are_answered():
     lower, upper = account(PoissonSampled(1e-4, Gaussian(0.05)) * 10**9).epsilon_bounds(1e-6)
     assert 1e5 < lower < upper < 1e8
     assert _zero(lambda x: 1e8 - x, 0.0, 3e8) == pytest.approx(1e8)
-
-
-# ---- the attacker's prior ----
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])

@@ -13,7 +13,7 @@ from discreet import (
     RandomlyAllocated,
     account,
 )
-from discreet.accounting.building import MOST_LAYERS, discretise
+from discreet.accounting.discretisation import MOST_LAYERS, discretise
 from discreet.accounting.lattice import compose
 from discreet.accounting.pairs import GaussianPair
 from discreet.events import (

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from discreet.accounting import building
+from discreet.accounting import discretisation
 from discreet.accounting import lattice as lattices
-from discreet.accounting.building import coarsen, discretise
+from discreet.accounting.discretisation import coarsen, discretise
 from discreet.accounting.lattice import (
     OPTIMISTIC,
     PESSIMISTIC,
     ULP,
-    Lattice,
+    LossLattice,
     cell_accuracy,
     compose,
     mass_outside,
@@ -24,16 +24,14 @@ WORLDS = {world.name: world for world in worlds()}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 
 
-def laws(lattice):
+def plds(lattice):
     """Both rows without their tilt."""
     return lattice.masses * np.exp(lattice.log_scale[:, None] - lattice.tilt * lattice.losses)
 
 
-def hockey_sticks(losses, law, epsilons):
-    return -(law * np.expm1(np.minimum(epsilons[:, None] - losses, 0.0))).sum(axis=1)
+def hockey_sticks(losses, pld, epsilons):
+    return -(pld * np.expm1(np.minimum(epsilons[:, None] - losses, 0.0))).sum(axis=1)
 
-
-# ---- pointwise domination of one step: 5 grids for each of 46 laws ----
 
 # Share of mass outside of the grid, cells, shift of the grid in cells, share of grid points kept, tilt.
 GRIDS = [
@@ -63,7 +61,7 @@ def violations(world, lattice, seed):
     points = np.concatenate([rng.choice(losses, 60), rng.choice(losses, 60) + step / 2, around, [-50.0, 0.0]])
     exact = ref.hockey_stick(world.curve, points)
     tail = ref.tail_mass(world.curve, points - 1e-9 * step - 1e-12)
-    pessimistic, optimistic = (hockey_sticks(losses, law, points) for law in laws(lattice))
+    pessimistic, optimistic = (hockey_sticks(losses, pld, points) for pld in plds(lattice))
     # Twice cell_accuracy, for the closed form is rounded as well; and never more than a few units of 1.
     allowed = np.minimum(2 * ULP * (12 - 3 * np.log(np.clip(tail, 1e-300, 1.0))) * tail, 4e-15) + 1e-300
     return ((optimistic - exact) / allowed).max(), ((exact - pessimistic - lattice.infinite) / allowed).max()
@@ -97,29 +95,29 @@ def test_atoms_exactly_on_the_grid(width, rate, cells):
     lattice = discretise(pair, pair, 0.0, step, high, vertices, -30.0)
     points = np.concatenate([np.linspace(low - step, high + step, 101), [-50.0, 0.0]])
     exact, tail = ref.hockey_stick(curve, points), ref.tail_mass(curve, points - 0.01 * step)
-    pessimistic, optimistic = (hockey_sticks(lattice.losses, law, points) for law in laws(lattice))
+    pessimistic, optimistic = (hockey_sticks(lattice.losses, pld, points) for pld in plds(lattice))
     allowed = lattice.cell_error * tail + 1e-300
     assert np.all(optimistic - exact <= allowed)
     assert np.all(exact - pessimistic - lattice.infinite <= allowed)
 
 
-def swapped_chords(pair, losses, right=building.chords):
+def swapped_chords(pair, losses, right=discretisation.chords):
     """Broken twin: what belongs to the upper end of a cell goes to the lower one."""
-    law, infinite = right(pair, losses)
+    pld, infinite = right(pair, losses)
     cells = pair.cells(losses)
     lower = np.zeros(len(losses))
     lower[:-1] += cells.p
     lower[0] += cells.p_below
-    moved = lower - law
-    return np.maximum(law + 0.02 * moved, 0.0), infinite
+    moved = lower - pld
+    return np.maximum(pld + 0.02 * moved, 0.0), infinite
 
 
-def shifted_tangents(pair, losses, accuracy, right=building.tangents):
+def shifted_tangents(pair, losses, accuracy, right=discretisation.tangents):
     """Broken twin: tangents taken a third of a cell too low."""
     return right(pair, losses - (losses[1] - losses[0]) / 3, accuracy)
 
 
-def heavy_tangents(pair, losses, accuracy, right=building.tangents):
+def heavy_tangents(pair, losses, accuracy, right=discretisation.tangents):
     """Broken twin: a law that is too heavy by one part in 1e12."""
     return right(pair, losses, accuracy) * (1 + 1e-12)
 
@@ -135,7 +133,7 @@ def test_broken_laws_are_caught(monkeypatch, place, twin, side, name):
     world = WORLDS[name]
     grid = (1e-12, 200, 0.37, 1.0, 0.0)
     assert violations(world, lattice_of(world.pair, *grid, seed=1), seed=2)[side] <= 1
-    monkeypatch.setattr(building, place, twin)
+    monkeypatch.setattr(discretisation, place, twin)
     assert violations(world, lattice_of(world.pair, *grid, seed=1), seed=2)[side] > 1
 
 
@@ -144,7 +142,7 @@ def test_two_different_pairs_enclose_what_lies_between():
     lattice = discretise(upper, lower, 0.0, 0.05, 0.0, np.arange(-160, 200), -30.0)
     points = np.linspace(-2, 4, 50)
     exact = ref.hockey_stick(ref.GaussianCurve(1.05), points)
-    pessimistic, optimistic = (hockey_sticks(lattice.losses, law, points) for law in laws(lattice))
+    pessimistic, optimistic = (hockey_sticks(lattice.losses, pld, points) for pld in plds(lattice))
     assert np.all(optimistic < exact)
     assert np.all(exact < pessimistic)
 
@@ -155,20 +153,17 @@ def test_the_gap_shrinks_with_the_square_of_the_step():
         vertices = np.arange(int(-9 / step), int(9 / step))
         lattice = discretise(GaussianPair(1.0), GaussianPair(1.0), 0.0, step, 0.0, vertices, -30.0)
         pessimistic, optimistic = (
-            hockey_sticks(lattice.losses, law, np.array([1.0])) for law in laws(lattice)
+            hockey_sticks(lattice.losses, pld, np.array([1.0])) for pld in plds(lattice)
         )
         gaps.append(float(pessimistic[0] - optimistic[0]))
     assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.1)
     assert gaps[1] / gaps[2] == pytest.approx(4, rel=0.1)
 
 
-# ---- composition against convolution in extended precision ----
-
-
 def random_lattice(rng, size, tilt=0.0, spiky=False, error=0.0):
     masses = rng.random((2, size)) ** (8 if spiky else 1)
     masses /= masses.sum(axis=1, keepdims=True)
-    return Lattice(-0.3, 0.1, tilt, masses, np.zeros(2), 0.0, error, 1, 1e-15)
+    return LossLattice(-0.3, 0.1, tilt, masses, np.zeros(2), 0.0, error, 1, 1e-15)
 
 
 def convolved(parts):
@@ -224,11 +219,11 @@ def test_composition_is_as_exact_as_it_says(shape):
 def test_a_spike_times_a_wide_law_stays_within_the_error():
     """The spectrum of a spike is flat, so the rounding of the other factor is not damped by it."""
     rng = np.random.default_rng(11)
-    spike = Lattice(
+    spike = LossLattice(
         0.0, 0.1, 0.0, np.array([[1.0, 1e-9], [1.0, 1e-9]]) / (1 + 1e-9), np.zeros(2), 0.0, 0.0, 1, 0.0
     )
     smooth = np.exp(-(np.linspace(-6, 6, 3000) ** 2))
-    wide = Lattice(
+    wide = LossLattice(
         0.0, 0.1, 0.0, np.stack([smooth, smooth[::-1]]) / smooth.sum(), np.zeros(2), 0.0, 0.0, 1, 0.0
     )
     for parts in ([(spike, 1000), (wide, 1)], [(wide, 1), (random_lattice(rng, 7), 1)]):
@@ -284,9 +279,6 @@ def test_mass_outside_is_sharp_with_good_exponents():
     assert 1e-16 < bound < 1e-12  # P(|z| > 8) = 1.2e-15
 
 
-# ---- coarsening ----
-
-
 @pytest.mark.parametrize("tilt", [0.0, 1.0, 6.0])
 @pytest.mark.parametrize("factor", [3, 9])
 @pytest.mark.parametrize(
@@ -304,8 +296,8 @@ def test_coarsening_keeps_the_order(name, factor, tilt):
 
 def coarsening_violations(fine, coarse):
     points = np.linspace(fine.start - fine.step, fine.end + fine.step, 301)
-    before = [hockey_sticks(fine.losses, law, points) for law in laws(fine)]
-    after = [hockey_sticks(coarse.losses, law, points) for law in laws(coarse)]
+    before = [hockey_sticks(fine.losses, pld, points) for pld in plds(fine)]
+    after = [hockey_sticks(coarse.losses, pld, points) for pld in plds(coarse)]
     slack = 1e-14 * (before[PESSIMISTIC] + np.exp(np.minimum(points, 0.0)))
     return (
         bool(np.all(after[PESSIMISTIC] - before[PESSIMISTIC] >= -slack)),
@@ -317,7 +309,7 @@ def test_the_coarsening_check_catches_exchanged_rows():
     vertices = np.arange(-80, 100)
     fine = discretise(GaussianPair(1.0), GaussianPair(1.0), 0.0, 0.1, 0.0, vertices, -30.0)
     coarse = coarsen(fine, 3)
-    twin = Lattice(
+    twin = LossLattice(
         coarse.start, coarse.step, 0.0, coarse.masses[::-1], coarse.log_scale[::-1], 0.0, 0.0, 1, 0.0
     )
     assert coarsening_violations(fine, twin) == (False, False)
@@ -335,9 +327,6 @@ def test_coarse_blocks_still_enclose_the_composition():
             exact = float(ref.hockey_stick(ref.GaussianCurve(1.2), epsilon))
             assert delta_lower(whole, epsilon)[0] <= exact <= whole.delta_upper(epsilon)[0]
             assert whole.delta_upper(epsilon)[0] - delta_lower(whole, epsilon)[0] < 0.1 * exact + 1e-9
-
-
-# ---- reading a lattice ----
 
 
 def test_curve_against_the_sum_it_stands_for():
@@ -358,11 +347,11 @@ def test_bounds_widen_with_every_error():
     fields = {name: getattr(lattice, name) for name in lattice.__dataclass_fields__} | {"layers": None}
     lower, upper = delta_lower(lattice, 1.0)[0], lattice.delta_upper(1.0)[0]
     for name, value in (("error", 1e-3), ("cell_error", 1e-3), ("infinite", 1e-3), ("releases", 10**12)):
-        worse = Lattice(**fields | {name: value})
+        worse = LossLattice(**fields | {name: value})
         assert worse.delta_upper(1.0)[0] > upper * (1 + 1e-5)
         assert delta_lower(worse, 1.0)[0] < lower * (1 - 1e-5) or name == "infinite"
-    assert delta_lower(Lattice(**fields | {"error": 1.0}), 1.0)[0] == 0
-    assert Lattice(**fields | {"infinite": 1.0}).delta_upper(1.0)[0] == 1
+    assert delta_lower(LossLattice(**fields | {"error": 1.0}), 1.0)[0] == 0
+    assert LossLattice(**fields | {"infinite": 1.0}).delta_upper(1.0)[0] == 1
 
 
 def testlargest_weight_is_the_maximum():

@@ -56,9 +56,6 @@ def delta_of(p, q, count, epsilon):
     return total
 
 
-# ---- mechanisms ----
-
-
 @pytest.mark.parametrize("categories", [2, 3, 7])
 def test_randomised_response(categories):
     with mpmath.workdps(30):
@@ -177,9 +174,6 @@ def test_several_gaussians_of_one_batch_are_one():
         PoissonSampled(0.5, Gaussian(3.0) + Laplace(1.0))
 
 
-# ---- mixtures ----
-
-
 def test_mixtures_that_are_known_by_another_name():
     def same(event, mixture, **relation):
         ours = account(event, **relation).epsilon_bounds(1e-6, tolerance=1e-4)
@@ -231,9 +225,6 @@ def test_mixtures_are_refused_where_no_theorem_is():
     ):
         with pytest.raises(InvalidParameter, match=f"^{name}="):
             MixtureOfGaussians(1.0, shifts, chances)
-
-
-# ---- boxes with a curve ----
 
 
 def test_zcdp_alone_is_the_known_conversion():
@@ -334,8 +325,6 @@ def test_round_trips(event):
     assert Event.from_json(run.to_json()).digest() == run.digest()
 
 
-# ---- batches with a limit ----
-
 GRID = np.linspace(-14.0, 14.0, 4001)
 
 
@@ -383,9 +372,6 @@ def test_a_limit_that_is_never_reached_costs_nothing():
     assert whole.epsilon(1e-6) >= 0.999 * account(Gaussian(0.5)).epsilon(1e-6)
     with pytest.raises(UnsupportedEvent, match="limit away"):
         account(never, neighbours="replace-one")
-
-
-# ---- more than one step, trees, thresholds ----
 
 
 def test_several_steps_of_random_allocation():

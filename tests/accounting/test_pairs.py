@@ -28,9 +28,6 @@ def grid(pair, cells=60, log_tail=-37.0):
     return np.linspace(low - 0.1237 * width, high + 0.0731 * width, cells)
 
 
-# ---- cells ----
-
-
 @every_world
 def test_cells_against_the_closed_form(world):
     """P-mass above each boundary, and H there: masses of all cells follow as differences."""
@@ -123,9 +120,6 @@ def test_an_atom_belongs_to_the_cell_that_ends_at_it(pair, loss, p, q):
     assert cells.q == pytest.approx([q, 0.0], abs=1e-8)
 
 
-# ---- tails ----
-
-
 @every_world
 @pytest.mark.parametrize("log_tail", [-12.0, -40.0, -100.0])
 def test_ranges_hold_all_but_the_tail(world, log_tail):
@@ -156,9 +150,6 @@ def test_reversing_twice_changes_nothing(world):
     once, twice = world.pair.cells(boundaries), Reversed(Reversed(world.pair)).cells(boundaries)
     assert twice.p == pytest.approx(once.p, rel=1e-9, abs=1e-15)
     assert twice.q == pytest.approx(once.q, rel=1e-9, abs=1e-15)
-
-
-# ---- special cases that must coincide ----
 
 
 def same_cells(left, right, boundaries, **tolerance):
@@ -226,9 +217,6 @@ def hockey_sticks(pair, losses):
 def _hockey_stick(pair, loss):
     cells = pair.cells(np.array([-np.inf, loss, np.inf]))
     return cells.p[1] + cells.p_above - np.exp(loss) * cells.q[1]
-
-
-# ---- rounding, against forty digits ----
 
 
 def exact_masses(z):

@@ -21,11 +21,11 @@ def exact_variable(masses: dict[int, list[float]], start: int) -> RoundedSum:
     return RoundedSum(1, pieces, 0.0, 0.0, 0.0)
 
 
-def atoms(law: RoundedSum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def atoms(pld: RoundedSum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labels, the means behind them, and their masses."""
     labels, means, masses = [], [], []
-    for exponent, piece in law.pieces.items():
-        at, _ = law.positions(exponent)
+    for exponent, piece in pld.pieces.items():
+        at, _ = pld.positions(exponent)
         mass, moment = piece.rows
         seen = mass > 0
         labels.append(at[seen])
@@ -34,19 +34,19 @@ def atoms(law: RoundedSum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate(labels), np.concatenate(means), np.concatenate(masses)
 
 
-def written_out(*laws: RoundedSum) -> tuple[np.ndarray, np.ndarray]:
+def written_out(*plds: RoundedSum) -> tuple[np.ndarray, np.ndarray]:
     """The sum of exact variables: all combinations of outcomes, and their masses."""
     values, masses = np.zeros(1), np.ones(1)
-    for law in laws:
-        labels, _, label_masses = atoms(law)
+    for pld in plds:
+        labels, _, label_masses = atoms(pld)
         values = np.add.outer(values, labels).ravel()
         masses = np.multiply.outer(masses, label_masses).ravel()
     return values, masses
 
 
-def enclosure_faults(law: RoundedSum, values: np.ndarray, masses: np.ndarray) -> list[str]:
+def enclosure_faults(pld: RoundedSum, values: np.ndarray, masses: np.ndarray) -> list[str]:
     """Where the labels are not above, or the means not below, the exact law in convex order."""
-    labels, means, label_masses = atoms(law)
+    labels, means, label_masses = atoms(pld)
     faults, rounding = [], 1e-13 * (masses @ values)
     if not math.isclose(label_masses.sum(), masses.sum(), rel_tol=1e-12):
         faults.append("mass")

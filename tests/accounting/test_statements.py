@@ -18,7 +18,7 @@ from scipy import special
 
 from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.chernoff import Chernoff
-from discreet.accounting.lattice import Lattice, cell_accuracy, compose, largest_weight
+from discreet.accounting.lattice import LossLattice, cell_accuracy, compose, largest_weight
 from discreet.accounting.pairs import DiscretePair, GaussianPair, Sampled
 from support.laplace_curve import laplace_delta
 
@@ -72,9 +72,6 @@ def test_every_numbered_statement_has_a_check():
     }  # would be missed
 
 
-# ---- fractions ----
-
-
 def random_law(rng, size, total=1):
     weights = [Fraction(int(value)) for value in rng.integers(1, 20, size)]
     return [weight / sum(weights) * total for weight in weights]
@@ -111,14 +108,12 @@ def test_who_takes_part_now_and_then_is_no_worse_off():
             assert hockey_stick(mixed_p, mixed_q, a) <= max(hockey_stick(p, q, a), max(1 - a, 0))
 
 
-# ---- cells of two dimensions ----
-
 EDGES = np.concatenate([[-np.inf], np.linspace(-7.0, 7.0, 141), [np.inf]])
 
 
 def plane_curve(p, q, epsilon):
     """Of two lists of (weight, masses along x, masses along y)."""
-    p, q = (sum(w * np.multiply.outer(x, y) for w, x, y in law) for law in (p, q))
+    p, q = (sum(w * np.multiply.outer(x, y) for w, x, y in pld) for pld in (p, q))
     return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
 
@@ -181,9 +176,6 @@ def test_mixtures_of_gaussians_are_worst_when_collinear(rate, noise):
     assert exceeded
 
 
-# ---- errors ----
-
-
 @pytest.mark.parametrize("tilt", [0.01, 0.7, 3.0, 40.0])
 def test_the_largest_weight_in_intervals(tilt):
     """(5): e^{-ty} (1 - e^{-y}) nowhere exceeds what a unit of error is charged with."""
@@ -225,7 +217,7 @@ def test_the_fft_against_whole_numbers(size, count):
     rng = np.random.default_rng(size + count)
     whole = np.array([rng.integers(0, 200, size) ** 2 >> 9, rng.integers(0, 4096 // size, size)])
     whole[:, 0] += 4096 - whole.sum(axis=1)
-    lattice = Lattice(0.0, 1.0, 0.0, whole / 4096, np.zeros(2), 0.0, 0.0, 1, 0.0)
+    lattice = LossLattice(0.0, 1.0, 0.0, whole / 4096, np.zeros(2), 0.0, 0.0, 1, 0.0)
     length, one = count * (size - 1) + 1, 1 << (12 * count)
     composed = compose([(lattice, count)], (0.0, float(length)), 0.0)
     wide = (12 * count + 8) // 8 + 1  # bytes that hold a coefficient
@@ -286,9 +278,6 @@ def test_moments_are_integrals_of_curves():
     exact = [5 * math.log(sum(x * (x / y) ** t for x, y in zip(p, q, strict=True))) for t in tilts]
     weights = [math.log(largest_weight(float(t))) for t in tilts]
     assert np.all(bound.log_delta(tilts) >= np.array(exact) + weights - 1e-12)
-
-
-# ---- what is assumed of the machine ----
 
 
 def test_the_arithmetic_is_that_of_the_standard():

@@ -20,17 +20,26 @@ from discreet import (
     account,
     calibrate,
 )
-from discreet.accounting import building, calibration, certify, curve, gaussian, grids, pair_ranges, search
-from discreet.accounting.building import Block, Design, Window, build
-from discreet.accounting.certify import mixtures
+from discreet.accounting import (
+    calibration,
+    certified_bounds,
+    curve,
+    discretisation,
+    gaussian,
+    grids,
+    pair_ranges,
+    search,
+)
+from discreet.accounting.certified_bounds import mixtures
+from discreet.accounting.convolve_direct import Direct
 from discreet.accounting.curve_views import CurveViews
-from discreet.accounting.direct import Direct
-from discreet.accounting.dominating import Quality, Relation, dominating
+from discreet.accounting.discretisation import CompositionBlock, Design, LossWindow, build
+from discreet.accounting.dominating import Relation, Tolerances, dominating
 from discreet.accounting.label_grids import LabelGrid
 from discreet.accounting.lattice import mass_outside
 from discreet.accounting.optimistic import delta_lower
 from discreet.accounting.pairs import GaussianPair
-from discreet.accounting.steering import Aim, Scout
+from discreet.accounting.saddlepoint import SaddlepointEstimate, SaddlepointTarget
 from discreet.accounting.truncated import truncated_costs
 from discreet.accounting.truncation_search import Truncation
 from discreet.certificate import second_opinion
@@ -76,28 +85,32 @@ def still_sound(name):
 @pytest.mark.parametrize("value", GARBAGE)
 def test_an_aim_that_is_nowhere(monkeypatch, name, value):
     """Tilt, epsilon and delta of an estimate are garbage, one at a time and all together."""
-    right = Scout.aim_at_delta
+    right = SaddlepointEstimate.target_at_delta
     for place in ("tilt", "epsilon", "log_delta", None):
 
-        def aim(scout, *_, place=place):
-            known = vars(right(scout, math.log(DELTA)))
-            return Aim(**dict.fromkeys(known, value)) if place is None else Aim(**known | {place: value})
+        def target(estimate, *_, place=place):
+            known = vars(right(estimate, math.log(DELTA)))
+            return (
+                SaddlepointTarget(**dict.fromkeys(known, value))
+                if place is None
+                else SaddlepointTarget(**known | {place: value})
+            )
 
-        monkeypatch.setattr(Scout, "aim_at_delta", aim)
-        monkeypatch.setattr(Scout, "aim_at_epsilon", aim)
+        monkeypatch.setattr(SaddlepointEstimate, "target_at_delta", target)
+        monkeypatch.setattr(SaddlepointEstimate, "target_at_epsilon", target)
         still_sound(name)
 
 
 @pytest.mark.parametrize("name", EVENTS)
 @pytest.mark.parametrize("value", GARBAGE)
 def test_windows_floors_and_steps_that_fit_nothing(monkeypatch, name, value):
-    monkeypatch.setattr(Scout, "chernoff", lambda *_: ((value, -value), (value, value)))
+    monkeypatch.setattr(SaddlepointEstimate, "chernoff", lambda *_: ((value, -value), (value, value)))
     still_sound(name)
     monkeypatch.undo()
-    monkeypatch.setattr(Scout, "floors", lambda self, *_: [value] * len(self.parts))
+    monkeypatch.setattr(SaddlepointEstimate, "floors", lambda self, *_: [value] * len(self.parts))
     still_sound(name)
     monkeypatch.undo()
-    monkeypatch.setattr(Scout, "suit_step", lambda *_: value)
+    monkeypatch.setattr(SaddlepointEstimate, "suit_step", lambda *_: value)
     still_sound(name)
     monkeypatch.undo()
     monkeypatch.setattr(grids, "grid_offset", lambda *_: value)
@@ -108,12 +121,16 @@ def test_windows_floors_and_steps_that_fit_nothing(monkeypatch, name, value):
 @pytest.mark.parametrize("value", GARBAGE)
 def test_roots_and_lower_bounds_that_are_garbage(monkeypatch, name, value):
     for module, helper, twin in (
-        (certify, "crossing", lambda *_: value),
-        (certify, "refuted_epsilon", lambda *_: value),
+        (certified_bounds, "crossing_point", lambda *_: value),
+        (certified_bounds, "refuted_epsilon", lambda *_: value),
         (search, "refuted_epsilon", lambda *_: value),
         (search, "delta_lower", lambda *_: (value, value)),
-        (building, "tangents", lambda pair, losses, accuracy: np.full(len(losses), value)),
-        (building, "coarse_tangents", lambda masses, step, factor, tilt, blocks: np.full(blocks + 1, value)),
+        (discretisation, "tangents", lambda pair, losses, accuracy: np.full(len(losses), value)),
+        (
+            discretisation,
+            "coarse_tangents",
+            lambda masses, step, factor, tilt, blocks: np.full(blocks + 1, value),
+        ),
     ):
         monkeypatch.setattr(module, helper, twin)
         still_sound(name)
@@ -264,10 +281,10 @@ REACHES = [0, 1, -5, 3, 2000, 3.7, math.nan]
 )
 def test_labels_that_are_garbage(monkeypatch, neighbours, event):
     """Sums in positive arithmetic are upper bounds for every centre, all labels and every rule which are kept."""
-    laws = dominating(event, Relation(neighbours, 1)).laws_of("remove", Quality(1e-12, 1e-2))
+    plds = dominating(event, Relation(neighbours, 1)).plds_of("remove", Tolerances(1e-12, 1e-2))
 
     def curve_of_sums():
-        return Direct(mixtures(laws), 1e-9, 1 / 16)
+        return Direct(mixtures(plds), 1e-9, 1 / 16)
 
     asked = np.array([0.0, 0.3, 1.0, 3.0, 8.0])
     truth = [delta_lower(curve_of_sums(), epsilon)[0] for epsilon in asked]
@@ -293,40 +310,49 @@ def test_labels_that_are_garbage(monkeypatch, neighbours, event):
 def test_points_that_are_no_grid_are_refused(vertices):
     pair = GaussianPair(1.0)
     with pytest.raises(FloatingPointError):
-        building.discretise(pair, pair, 0.0, 0.1, 0.0, np.array(vertices), -30.0)
+        discretisation.discretise(pair, pair, 0.0, 0.1, 0.0, np.array(vertices), -30.0)
 
 
 @pytest.mark.parametrize(
     "blocks",
     [
-        [Block(3, 3, Window((-9.0, 9.0), (1.0, 1.0)))],  # nine releases of ten
-        [Block(-1, -10, Window((-9.0, 9.0), (1.0, 1.0)))],
-        [Block(0, 5, Window((-9.0, 9.0), (1.0, 1.0))), Block(10, 1, Window((-9.0, 9.0), (1.0, 1.0)))],
+        [CompositionBlock(3, 3, LossWindow((-9.0, 9.0), (1.0, 1.0)))],  # nine releases of ten
+        [CompositionBlock(-1, -10, LossWindow((-9.0, 9.0), (1.0, 1.0)))],
+        [
+            CompositionBlock(0, 5, LossWindow((-9.0, 9.0), (1.0, 1.0))),
+            CompositionBlock(10, 1, LossWindow((-9.0, 9.0), (1.0, 1.0))),
+        ],
     ],
 )
 def test_blocks_that_leave_releases_out_are_refused(blocks):
-    pair, window = GaussianPair(0.1), Window((-9.0, 9.0), (1.0, 1.0))
+    pair, window = GaussianPair(0.1), LossWindow((-9.0, 9.0), (1.0, 1.0))
     grid = [(0.0, np.arange(-100, 101))]
     with pytest.raises(ValueError, match="blocks"):
-        build([building.Law(pair, pair, 10)], Design(0.0, 0.01, -30.0, grid, window, [blocks], 3))
-    whole = [Block(10, 1, window)]
+        build(
+            [discretisation.LossDistribution(pair, pair, 10)],
+            Design(0.0, 0.01, -30.0, grid, window, [blocks], 3),
+        )
+    whole = [CompositionBlock(10, 1, window)]
     for factor in (0, -3, 2):
         with pytest.raises(ValueError, match="blocks"):
-            build([building.Law(pair, pair, 10)], Design(0.0, 0.01, -30.0, grid, window, [whole], factor))
+            build(
+                [discretisation.LossDistribution(pair, pair, 10)],
+                Design(0.0, 0.01, -30.0, grid, window, [whole], factor),
+            )
 
 
 @pytest.mark.parametrize("slopes", [(-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, -math.inf)])
 def test_exponents_that_prove_nothing(slopes):
     """A negative exponent would make Chernoff's bound as small as one likes."""
     pair = GaussianPair(1.0)
-    law = building.discretise(pair, pair, 0.0, 0.1, 0.0, np.arange(-100, 101), -30.0)
-    assert not mass_outside([(law, 3)], (-5.0, 5.0), slopes) < 1
+    pld = discretisation.discretise(pair, pair, 0.0, 0.1, 0.0, np.arange(-100, 101), -30.0)
+    assert not mass_outside([(pld, 3)], (-5.0, 5.0), slopes) < 1
 
 
 def test_a_delta_below_the_one_that_rounding_was_charged_for_is_not_claimed():
     pair = GaussianPair(0.1)
-    law = building.discretise(pair, None, 0.0, 0.01, 0.0, np.arange(-200, 201), math.log(1e-3))
-    assert law.delta_upper(1.9)[0] >= 1e-3
+    pld = discretisation.discretise(pair, None, 0.0, 0.01, 0.0, np.arange(-200, 201), math.log(1e-3))
+    assert pld.delta_upper(1.9)[0] >= 1e-3
 
 
 def test_views_that_are_garbage_change_no_guarantee(monkeypatch):

@@ -28,7 +28,7 @@ from discreet.linear import (
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import PowerCells, RawColumns
 from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 FEW = {"pairs": 5, "draws": 2000}
 
@@ -184,9 +184,9 @@ def test_the_likelihood_is_that_of_the_noise():
 def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch):
     """The broken twin: a quarter of the noise that is paid for, which every guess finds."""
     estimator = Estimator.of(discreet.load(folder).certificate_)
-    release = Spending._add_noise
+    release = BudgetAllocator._add_noise
     monkeypatch.setattr(
-        Spending,
+        BudgetAllocator,
         "_add_noise",
         lambda self, total, event: release(self, total, Gaussian(event.noise_multiplier / 4)),
     )

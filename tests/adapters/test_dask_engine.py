@@ -19,7 +19,7 @@ yaml = pytest.importorskip("yaml")
 
 from discreet import evaluate  # noqa: E402
 from discreet.adapters import DaskEngine, dask_engine  # noqa: E402
-from discreet.adapters.dask_engine import refuse_open_doors  # noqa: E402
+from discreet.adapters.dask_engine import refuse_unencrypted_scheduler  # noqa: E402
 from discreet.adapters.dask_rounds import Rounds  # noqa: E402
 from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
 from discreet.linear import (  # noqa: E402
@@ -222,9 +222,9 @@ def test_without_a_scheduler_there_is_no_release(client, partitions, monkeypatch
 def test_plain_tcp_beyond_this_machine_is_refused(address, open_to_others):
     if open_to_others:
         with pytest.raises(InvalidParameter, match="must be tls://"):
-            refuse_open_doors(address)
+            refuse_unencrypted_scheduler(address)
     else:
-        refuse_open_doors(address)
+        refuse_unencrypted_scheduler(address)
 
 
 def test_refusals_come_before_anything_is_spent(client, partitions):
@@ -269,9 +269,6 @@ def test_the_settings_of_the_example_are_ones_that_dask_has():
     ours, known = (set(names(yaml.safe_load(path.read_text()))) for path in (example, defaults))
     assert ours
     assert ours <= known
-
-
-# ---- not a word of a record ----
 
 
 def leaky(task):

@@ -17,12 +17,12 @@ from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf  # noqa: E402
-from discreet.linear.gate.partitioned_rows import Asked, Question  # noqa: E402
+from discreet.linear.gate.partitioned_rows import PartitionQuery, QueryContext  # noqa: E402
 from discreet.linear.gate.private_table import TargetRows  # noqa: E402
 from discreet.linear.losses import Logistic  # noqa: E402
 from discreet.linear.packed_questions import Packed  # noqa: E402
-from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
-from discreet.linear.partition_results import Answer  # noqa: E402
+from discreet.linear.partition_answers import PartitionTask, Reading, answer  # noqa: E402
+from discreet.linear.partition_results import PartitionReply  # noqa: E402
 from discreet.linear.user_routing import Share  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
@@ -124,9 +124,6 @@ def test_unknown_names_are_refused_before_anything_is_computed(client, monkeypat
         model().fit(frame, y="lable", engine=DaskEngine(client))
 
 
-# ---- partitions that are computed again ----
-
-
 def described(frame):
     found = Descriptions(1)
     found.add(describe_frame(Description(0, frame)))
@@ -135,9 +132,9 @@ def described(frame):
 
 def task(fit, part):
     query = Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0, everybody=True)
-    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
-    question = Question(0, view.data, asked.data, {**view.parts, **asked.parts}, 2.0**-10)
-    return Task(fit, Share(0, part), Reading(model(), "label"), question)
+    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(QueryContext(query))
+    question = PartitionQuery(0, view.data, asked.data, {**view.parts, **asked.parts}, 2.0**-10)
+    return PartitionTask(fit, Share(0, part), Reading(model(), "label"), question)
 
 
 @pytest.mark.parametrize("other", ["order", "cell", "row", "name"])
@@ -157,7 +154,7 @@ def test_rows_that_come_back_as_others_stop_the_fit(other):
 
 def test_what_is_no_description_stops_the_fit():
     with pytest.raises(PlanViolation, match="no description"):
-        Descriptions(1).add(Answer("sum", 0, 0, np.array([5])))
+        Descriptions(1).add(PartitionReply("sum", 0, 0, np.array([5])))
     mixed = pd.DataFrame({"a": ["secret-cell", 1, object()]})
     answer = describe_frame(Description(0, mixed))
     assert answer.code == "refused"

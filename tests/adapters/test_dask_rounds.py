@@ -8,7 +8,7 @@ import pytest
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
-from discreet.linear.partition_results import Answer, PartitionSums
+from discreet.linear.partition_results import PartitionReply, PartitionSums
 
 PLACES = 7
 LIKE = BoundedSum(np.zeros(1, np.int64), 1.0, grid=1.0)
@@ -48,7 +48,7 @@ def round_of(rounds, release):
     """What a round adds up; partition p says 2**p, so that a sum tells who was counted, and how often."""
 
     def contribution(place, since):
-        return Answer("sum", place, release, np.array([2**place]), 1.0, 1.0)
+        return PartitionReply("sum", place, release, np.array([2**place]), 1.0, 1.0)
 
     tally = PartitionSums(release, PLACES, LIKE, [10**9] * PLACES)
     rounds.ask(lambda place, since: (contribution, place, since), tally)

@@ -24,7 +24,7 @@ from discreet.errors import CheckFailed, InvalidParameter, LedgerCorrupted, Plan
 from discreet.ledger import Ledger
 from discreet.ledger.filters import TruncatedRenyiFilter
 from discreet.pytorch.chosen_weights import REFUSALS, gradients_or_zeros
-from discreet.pytorch.grid_sums import steps_of_batch
+from discreet.pytorch.integer_gradients import steps_of_batch
 
 RECORDS = 200
 X = torch.randn(RECORDS, 4, generator=torch.Generator().manual_seed(0))

@@ -22,7 +22,7 @@ from discreet.linear.tables import table_in
 from discreet.parties import Coordinator, Study, observers, rehearse
 from discreet.parties.joint import model_digest
 from discreet.parties.messages import DirectTransport, Roster
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import PrivateRows
 
@@ -94,9 +94,6 @@ def run(made, files, **words):
     return rehearse(made.study, {name: made.holder(path) for name, path in files.items()}, **words)
 
 
-# ---- the scores are those of all records together ----
-
-
 def agree(found, alone):
     """The scores differ by at most 8 standard deviations of their noise, which is below a tenth of the score's scale.
 
@@ -159,9 +156,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path):
     assert min(held.values()) >= 250, held
 
 
-# ---- privacy: a record adds no more than 1, and what is released is one round, paid for ----
-
-
 @pytest.mark.parametrize("target", ["again", "days", "kind"])
 def test_a_record_adds_a_vector_of_norm_one_at_most(tmp_path, target):
     made, files = evaluation_of(tmp_path, target), tables(tmp_path, rows=40)
@@ -191,7 +185,7 @@ def test_each_party_pays_for_one_round_and_the_table_of_observers_covers_it(tmp_
     result = run(made, files)
     for name, certificate in result.certificates.items():
         assert certificate.guarantee.epsilon.upper == pytest.approx(0.5, rel=2e-3)
-        assert Terms(made.study, name).steps == 1
+        assert PartyPlan(made.study, name).steps == 1
         assert any("move every score" in text for text in certificate.not_covered)
     seen = observers(made.study)
     assert seen["coordinator"].guarantee.epsilon.upper <= 0.5
@@ -210,9 +204,6 @@ def test_what_is_sent_has_the_noise_of_the_study(tmp_path):
     assert empty.std() == pytest.approx(made.study.noise_multiplier * np.sqrt(3), rel=0.35)
 
 
-# ---- nobody is left with half a result ----
-
-
 def test_if_nobody_answers_there_is_no_evaluation_of_nothing(tmp_path):
     made, files = evaluation_of(tmp_path), tables(tmp_path)
     from discreet.parties import Party
@@ -228,9 +219,6 @@ def test_if_nobody_answers_there_is_no_evaluation_of_nothing(tmp_path):
     }
     with pytest.raises(StudyStopped, match="Too few parties"):
         Coordinator(made.study, DirectTransport(silent), roster).run()
-
-
-# ---- files ----
 
 
 def test_a_folder_is_believed_only_if_its_scores_follow_from_the_histogram(tmp_path):

@@ -13,7 +13,7 @@ from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 from discreet.parties import Study
-from discreet.parties.joint import Ending
+from discreet.parties.joint import FinalModel
 
 COLUMNS = {
     "age": {"bounds": [18, 100]},
@@ -47,7 +47,7 @@ def written(request, tmp_path):
     made = joint_of(request.param)
     theta = np.random.default_rng(3).normal(size=made.study.dimension)
     made.write(tmp_path, theta)
-    return made, tmp_path, Ending(made.study.digest(), "0" * 64, theta).model
+    return made, tmp_path, FinalModel(made.study.digest(), "0" * 64, theta).model
 
 
 def altered_weights(folder, change):

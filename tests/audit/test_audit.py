@@ -73,9 +73,6 @@ def noise_of(event):
     return event.parts()[0][0].noise_multiplier
 
 
-# ---- honest subjects ----
-
-
 @pytest.mark.parametrize(("epsilon", "share"), [(1.0, 0.7), (4.0, 0.9), (8.0, 0.9)])
 def test_our_core_is_close_to_its_claim_and_below(epsilon, share):
     claim = gaussian_claim(epsilon)
@@ -227,9 +224,6 @@ def test_a_private_run_of_torch():
     assert 0.6 < result.tightness < 1
 
 
-# ---- broken subjects ----
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 @pytest.mark.parametrize("independent", [True, False])
 def test_half_of_the_noise_is_found(epsilon, independent):
@@ -285,9 +279,6 @@ def test_a_release_that_is_not_a_number_tells_all():
     assert audit(release, Gaussian(1.0), OneStep(2000), delta=DELTA).tightness > 1
 
 
-# ---- how often an honest subject is accused ----
-
-
 def accusations(method, subject, claim, count, **options):
     """How many of ``count`` honest runs refute the claim itself."""
     claim = Claim.of(claim, delta=DELTA, **options)
@@ -339,9 +330,6 @@ def test_the_count_catches_an_audit_that_is_repeated_until_it_accuses():
 
     accused = sum(any(trials.refutes(claim.lines(0), 0.05) for trials in audits()) for _ in range(60))
     assert accused > stats.binom.isf(1e-6, 60, 0.05)
-
-
-# ---- the result ----
 
 
 def test_few_guesses_are_void():

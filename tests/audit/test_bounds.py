@@ -11,7 +11,7 @@ from discreet.accounting.curve import account
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit.bounds import Trials, clopper_pearson, lower_epsilon, refuted_step
 from discreet.audit.claims import STEPS_PER_DOUBLING, Claim, scale_noise
-from discreet.audit.lines import Lines
+from discreet.audit.tradeoff_bound import TradeoffBound
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
@@ -29,13 +29,10 @@ from discreet.plan.stage import Stage
 ALARMS = np.array([1e-5, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
 
 
-# ---- lines ----
-
-
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0, 8.0])
 def test_gaussian_lines_follow_the_exact_power_from_above(mu):
     exact = stats.norm.sf(stats.norm.isf(ALARMS) - mu)
-    found = Lines.gaussian(mu).most_hits(ALARMS)
+    found = TradeoffBound.gaussian(mu).most_hits(ALARMS)
     assert np.all(found >= exact)
     assert np.all(found <= exact * (1 + 1e-3))
 
@@ -53,7 +50,7 @@ EVENTS = [
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.parts()[0][0].kind)
 def test_certified_lines_follow_the_certified_power(event):
     curve = account(event)
-    found = Lines.of(curve).most_hits(ALARMS)
+    found = TradeoffBound.of(curve).most_hits(ALARMS)
     bounds = [curve.power_bounds(float(alarms)) for alarms in ALARMS]
     assert np.all(found >= [bound.lower for bound in bounds])
     rarer = ALARMS < 1e-3  # too rare for an audit; there few lines are enough
@@ -61,17 +58,14 @@ def test_certified_lines_follow_the_certified_power(event):
 
 
 def test_least_alarms_is_the_inverse():
-    lines = Lines.gaussian(1.0)
+    lines = TradeoffBound.gaussian(1.0)
     np.testing.assert_allclose(lines.least_alarms(lines.most_hits(ALARMS)), ALARMS, rtol=1e-9)
 
 
 def test_a_line_of_its_own_is_the_classic_region():
-    lines = Lines.at(np.array([1.0]), np.array([0.01]))
+    lines = TradeoffBound.at(np.array([1.0]), np.array([0.01]))
     assert lines.most_hits(np.array([0.1]))[0] == pytest.approx(0.01 + math.e * 0.1)
     assert lines.most_hits(np.array([0.9]))[0] == pytest.approx(1 - math.exp(-1) * (1 - 0.01 - 0.9))
-
-
-# ---- Clopper and Pearson ----
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 10), (3, 10), (10, 10), (4000, 10_000), (1, 10**6)])
@@ -97,9 +91,6 @@ def test_clopper_pearson_refuses(arguments):
         clopper_pearson(*arguments)
 
 
-# ---- the joint test: its error, computed exactly over all outcomes ----
-
-
 def refusal_rates(lines, members, others, error, test=Trials.refutes):
     """P(refuted) at points of the curve itself: the hardest honest releases. Every outcome is enumerated."""
     refuted = np.array(
@@ -118,7 +109,7 @@ def refusal_rates(lines, members, others, error, test=Trials.refutes):
 
 @pytest.mark.parametrize(("mu", "members", "others"), [(0.5, 25, 25), (2.0, 30, 12), (0.3, 12, 40)])
 def test_honest_releases_are_refuted_no_more_often_than_stated(mu, members, others):
-    rates = refusal_rates(Lines.gaussian(mu, 64), members, others, error=0.05)
+    rates = refusal_rates(TradeoffBound.gaussian(mu, 64), members, others, error=0.05)
     assert rates.max() <= 0.05
     assert (
         rates.max() >= 0.001
@@ -130,7 +121,7 @@ def test_the_enumeration_catches_a_test_that_accuses_too_often():
         """Compares the observed rates as if they were the true ones."""
         return trials.hits / trials.members > lines.most_hits(np.array([trials.alarms / trials.others]))[0]
 
-    assert refusal_rates(Lines.gaussian(0.5, 64), 25, 25, 0.05, careless).max() > 0.3
+    assert refusal_rates(TradeoffBound.gaussian(0.5, 64), 25, 25, 0.05, careless).max() > 0.3
 
 
 def test_the_joint_test_beats_two_intervals():
@@ -170,9 +161,6 @@ def test_the_plain_claim_gives_the_classic_bound():
     found = lower_epsilon(trials, claim, 0.95)
     assert classic < found < math.log(10)
     assert found == pytest.approx(classic, rel=0.03)
-
-
-# ---- claims ----
 
 
 @pytest.mark.parametrize("event", [*EVENTS, FixedSizeSampled(10, 100, Gaussian(1.0)) * 5])
@@ -252,12 +240,12 @@ def test_a_claim_for_groups_is_held_against_groups_and_single_records():
 def test_the_lines_of_a_group_are_those_of_as_many_records():
     """(epsilon, delta) three times over, record by record; and a Gaussian whose records add up."""
     epsilon, delta = 0.4, 1e-3
-    lines = Lines.of(account(ApproximateDP(epsilon, delta), group_size=3))
+    lines = TradeoffBound.of(account(ApproximateDP(epsilon, delta), group_size=3))
     step = 0.0
     for _ in range(3):  # delta of k + 1 records: e^epsilon times that of k, plus delta
         step = math.exp(epsilon) * step + delta
     assert lines.slopes[0] == pytest.approx(math.exp(3 * epsilon), rel=1e-12)
     assert lines.intercepts[0] == pytest.approx(step, rel=1e-11)
     alarms = np.array([0.01, 0.2])
-    ours = Lines.of(account(Gaussian(6.0), "replace-one", group_size=3)).most_hits(alarms)
-    assert ours == pytest.approx(Lines.gaussian(mu=1.0).most_hits(alarms), rel=1e-9)
+    ours = TradeoffBound.of(account(Gaussian(6.0), "replace-one", group_size=3)).most_hits(alarms)
+    assert ours == pytest.approx(TradeoffBound.gaussian(mu=1.0).most_hits(alarms), rel=1e-9)

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from discreet.audit.bounds import Guesses, _is_refuted, _tails, lower_epsilon, steinke_epsilon
 from discreet.audit.canaries import guess_rates, planned_guesses
 from discreet.audit.claims import Claim
-from discreet.audit.lines import Lines
+from discreet.audit.tradeoff_bound import TradeoffBound
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, PoissonSampled
 
@@ -43,7 +43,7 @@ def largest_tail(canaries, made, least, lines):
 
 @pytest.mark.parametrize(("mu", "canaries", "made"), [(0.5, 40, 10), (1.5, 20, 20), (1.0, 200, 14)])
 def test_the_recursion_solves_the_linear_program(mu, canaries, made):
-    lines = Lines.gaussian(mu, 24)
+    lines = TradeoffBound.gaussian(mu, 24)
     found = tails(canaries, made, lines)
     for least in range(1, made + 1, 3):
         assert found[least] == pytest.approx(largest_tail(canaries, made, least, lines), rel=2e-3, abs=1e-7)
@@ -52,7 +52,7 @@ def test_the_recursion_solves_the_linear_program(mu, canaries, made):
 def test_randomised_response_stays_below():
     """Each coin is answered truly with probability e^eps / (1 + e^eps): T is binomial, exactly."""
     epsilon, made = 1.0, 60
-    bound = tails(made, made, Lines.at(np.array([epsilon]), np.array([0.0])))
+    bound = tails(made, made, TradeoffBound.at(np.array([epsilon]), np.array([0.0])))
     exact = stats.binom.sf(np.arange(made + 1) - 1, made, 1 / (1 + math.exp(-epsilon)))
     assert np.all(bound >= exact * (1 - 1e-9))
     assert np.all(bound[:55] <= 4 * exact[:55])  # the start of (3) is the only loss
@@ -61,7 +61,7 @@ def test_randomised_response_stays_below():
 def test_a_rare_event_that_tells_all_stays_below():
     """With probability delta every coin is published, otherwise nothing: (0, delta)-private."""
     delta, made = 0.02, 30
-    bound = tails(200, made, Lines.at(np.array([0.0]), np.array([delta])))
+    bound = tails(200, made, TradeoffBound.at(np.array([0.0]), np.array([delta])))
     exact = delta + (1 - delta) * stats.binom.sf(np.arange(made + 1) - 1, made, 0.5)
     assert np.all(bound >= np.minimum(exact, 1.0) - 1e-9)
 
@@ -80,12 +80,12 @@ def test_gaussian_canaries_by_simulation(runs):
             right += Guesses.count([(scores, used)], made).right
         counts.append(right)
     for least in range(runs * made // 2, runs * made, max(1, runs * made // 12)):
-        bound = Guesses(canaries, made, least, runs).tail(Lines.gaussian(mu))
+        bound = Guesses(canaries, made, least, runs).tail(TradeoffBound.gaussian(mu))
         assert np.mean(np.array(counts) >= least) <= bound + 4 * math.sqrt(bound / len(counts)) + 1e-3
 
 
 def test_several_runs_are_a_convolution():
-    lines = Lines.gaussian(1.0)
+    lines = TradeoffBound.gaussian(1.0)
     one = tails(50, 8, lines)
     masses = one - np.append(one[1:], 0)
     by_hand = sum(
@@ -99,7 +99,7 @@ def test_several_runs_are_a_convolution():
 
 
 def test_the_verdict_and_the_tail_are_the_same():
-    lines = Lines.gaussian(1.0)
+    lines = TradeoffBound.gaussian(1.0)
     found = tails(100, 40, lines)
     for right in range(20, 41):
         assert (
@@ -115,9 +115,6 @@ def test_all_right_is_the_ceiling_and_few_guesses_have_a_low_one():
     assert few.perfect() == Guesses(20_000, 200, 200)
     ceilings = [lower_epsilon(guesses.perfect(), claim, 0.95) for guesses in (few, many)]
     assert ceilings[0] < claim.epsilon < ceilings[1]
-
-
-# ---- Steinke, Nasr, Jagielski ----
 
 
 def naive_tail(made, canaries, right, epsilon, delta):
@@ -142,9 +139,6 @@ def test_steinke_is_the_root_of_the_papers_bound(made, canaries, right):
 def test_steinke_refuses(delta, confidence):
     with pytest.raises(InvalidParameter):
         steinke_epsilon(Guesses(100, 10, 9), delta, confidence)
-
-
-# ---- how many guesses ----
 
 
 def test_guess_rates_of_gaussian_noise():

@@ -107,9 +107,6 @@ def test_pairs_differ_by_one_record_and_all_kinds_are_tried():
         assert np.array_equal(pair.second[0][:-1], pair.first[0][:-1])
 
 
-# ---- with the noise on ----
-
-
 def with_noise(sums, std, seed):
     rng = np.random.default_rng(seed)
     return lambda rows: sums(rows) + rng.normal(0, std, WIDTH)

@@ -49,9 +49,6 @@ def certificate():
         return Certificate.of(ledger, PLAN)
 
 
-# ---- what is accepted ----
-
-
 def test_the_guarantee_is_that_of_the_plan_by_both_accountants(certificate):
     assert certificate.guarantee == PLAN.guarantee
     findings = str(certificate.verify())
@@ -112,9 +109,6 @@ def test_the_ledger_confirms_and_so_do_its_entries():
         certificate.verify(entries)
 
 
-# ---- signatures ----
-
-
 def test_signatures(certificate, tmp_path):
     key = new_signing_key(tmp_path / "officer.pem")
     assert (tmp_path / "officer.pem").stat().st_mode & 0o077 == 0
@@ -137,9 +131,6 @@ def test_files_that_hold_no_key_are_refused(tmp_path):
     for path in (tmp_path / "key", tmp_path / "missing"):
         with pytest.raises(InvalidParameter, match="holds no signing key"):
             read_signing_key(path)
-
-
-# ---- what is refused ----
 
 
 def test_a_seed_is_no_guarantee():
@@ -281,9 +272,6 @@ def test_what_is_returned_is_what_was_computed(certificate):
     assert "claims less than it could: (1e+09, 0.5)" in str(found)
 
 
-# ---- hardened arithmetic ----
-
-
 def test_hardened_noise_is_charged_to_delta():
     event, steps = Gaussian(30.0), 3
     grid = grid_for(event, clip_norm=1.0, most_records=10**6)
@@ -380,9 +368,6 @@ def test_pure_guarantees_are_kept_by_discrete_noise():
 def test_arithmetic_that_means_nothing_is_refused(kind, distance):
     with pytest.raises(InvalidParameter, match=r"distance|kind"):
         Arithmetic(kind, distance)
-
-
-# ---- mutations ----
 
 
 def accepted(text):
@@ -485,9 +470,6 @@ def test_pure_privacy(delta):
 def test_no_pickle_in_the_package():
     for file in (Path(second_opinion.__file__).parent).glob("*.py"):
         assert "pickle" not in file.read_text()
-
-
-# ---- files, and who vouches ----
 
 
 def test_the_three_outcomes(certificate, tmp_path):

@@ -7,7 +7,7 @@ from discreet.cli.ledger import certificate_of, remember_plan
 from discreet.errors import PlanViolation
 from discreet.ledger import Ledger
 from discreet.parties.messages import Message
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 from support.parties_bank import DIMENSION, hello, party_of, read, study
 
 KEY = bytes(range(32))
@@ -16,7 +16,7 @@ KEY = bytes(range(32))
 @pytest.mark.parametrize("algorithm", ["sgd2", "sgd1"])
 def test_the_certificate_is_the_one_that_the_party_itself_would_have_made(algorithm, tmp_path):
     plan, place = study(algorithm), tmp_path / "ledger"
-    terms, key = Terms(plan, "ann"), KEY if algorithm == "sgd1" else b""
+    terms, key = PartyPlan(plan, "ann"), KEY if algorithm == "sgd1" else b""
     with Ledger.create(place, terms.rule) as ledger:
         party = party_of(plan, "ann", ledger=ledger)
         assert party.plan is None
@@ -40,9 +40,9 @@ def test_the_certificate_is_the_one_that_the_party_itself_would_have_made(algori
 
 def test_another_study_of_the_same_name_is_not_certified(tmp_path):
     plan, place = study(), tmp_path / "ledger"
-    with Ledger.create(place, Terms(plan, "ann").rule) as ledger:
+    with Ledger.create(place, PartyPlan(plan, "ann").rule) as ledger:
         party = party_of(plan, "ann", ledger=ledger)
         party.answer(hello(plan, "ann"))
         remember_plan(place, "tiny/ann", party.plan)
         with pytest.raises(PlanViolation, match="another study"):
-            certificate_of(ledger, place, Terms(study(rounds=21), "ann"))
+            certificate_of(ledger, place, PartyPlan(study(rounds=21), "ann"))

@@ -86,9 +86,6 @@ def fit(place, *words):
     return ["fit", place / "table.csv", "--schema", place / "schema.toml", *BUDGET, *words]
 
 
-# ---- fit ----
-
-
 def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     answer, model = json.loads((place / "answer.json").read_text()), place / "model"
     assert sorted(file.name for file in model.iterdir()) == sorted(answer["files"])
@@ -324,9 +321,6 @@ def test_fit_refuses_files(place, tmp_path):
     assert list(tmp_path.iterdir()) == before
 
 
-# ---- predict ----
-
-
 def test_chunks_lines_and_kept_columns(place, tmp_path, monkeypatch):
     table, out = tmp_path / "t.csv", tmp_path / "p.csv"
     lines = (place / "table.csv").read_text().splitlines()[:200]
@@ -369,9 +363,6 @@ def test_predict_refuses(place, tmp_path):
     assert run("predict", model, table).exit_code == 2
 
 
-# ---- verify ----
-
-
 def test_verify_recomputes_or_rejects(place, tmp_path):
     file = place / "model" / "certificate.json"
     answer = unvouched("verify", file)
@@ -404,9 +395,6 @@ def test_verify_recomputes_or_rejects(place, tmp_path):
     private = run("verify", place / "table.csv")
     assert (private.exit_code, "clerk" in private.stderr) == (1, False)
     assert run("verify", tmp_path / "none").stderr.startswith("error[file]: ")
-
-
-# ---- ledger ----
 
 
 def test_two_fits_share_a_ledger_and_a_third_is_refused(place, tmp_path):
@@ -500,8 +488,6 @@ def test_a_ledger_where_none_can_be(tmp_path):
     assert "is a folder; name the key file" in run("ledger", "new", tmp_path / "l", *words).stderr
 
 
-# ---- interruptions ----
-
 AFTERWARDS = """
 import atexit, os, signal
 import discreet.cli.fitting as fitting
@@ -539,13 +525,13 @@ def test_ctrl_c_while_the_command_line_is_imported():
 
 STOPPED = """
 import os, signal
-from discreet.trusted.spending import Stage
-whole = Stage.ask
+from discreet.trusted.spending import StagePermit
+whole = StagePermit.ask
 def ask(stage, rows, query):
     if stage.name == "gradients" and stage._left[stage.name] == stage.steps // 2:
         os.kill(os.getpid(), signal.SIGINT)
     return whole(stage, rows, query)
-Stage.ask = ask
+StagePermit.ask = ask
 from discreet.cli import main
 main()
 """
@@ -586,14 +572,14 @@ def test_ctrl_c_while_the_model_is_written_waits(place, tmp_path, monkeypatch):
 
 
 def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
-    from discreet.trusted.spending import Spending
+    from discreet.trusted.spending import BudgetAllocator
 
     budget = Budget(1.0, 1e-6)
     with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-6))) as ledger:
-        Spending(budget, Till.open(ledger, GaussianFilter(budget))).stage("earlier", 0.5)
+        BudgetAllocator(budget, Till.open(ledger, GaussianFilter(budget))).stage("earlier", 0.5)
         spent = Spent(ledger, budget)
         assert spent.share() == 0.0
-        spending = Spending(budget, Till.open(ledger, GaussianFilter(budget)), name="more")
+        spending = BudgetAllocator(budget, Till.open(ledger, GaussianFilter(budget)), name="more")
         spending.stage("counts", 0.25)
         assert spent.share() == pytest.approx(0.25, rel=1e-4)
         with spent.bar() as told:

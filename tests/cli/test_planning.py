@@ -27,8 +27,6 @@ def refused(*words: object) -> str:
     return result.stderr
 
 
-# ---- account ----
-
 EVENTS = {
     "gaussian": (["--noise-multiplier", "2"], dp.Gaussian(2.0), "add-remove"),
     "laplace": (["--laplace-scale", "3", "--steps", "4"], dp.Laplace(3.0) * 4, "add-remove"),
@@ -145,9 +143,6 @@ def test_account_of_a_file_that_is_none(tmp_path):
     assert f"--event={garbage}"[:60] in refused("account", "--event", garbage, "--delta", "1e-5")
 
 
-# ---- calibrate ----
-
-
 @pytest.mark.parametrize(
     ("words", "parameter", "family", "better"),
     [
@@ -184,8 +179,6 @@ def test_calibrate_refuses():
     assert "'--delta'" in refused("calibrate", "--epsilon", "1")
     assert "--noise-multiplier: is needed" in refused(*budget, "--find", "steps")
 
-
-# ---- explore ----
 
 GRID = [
     "explore",
@@ -239,8 +232,6 @@ def test_prices_and_records_needed():
     assert "--batch-size: is needed" in refused(*words)
     assert "--records=nan" in refused("explore", "--records", "nan", *words[3:], "--batch-size", "10")
 
-
-# ---- plan ----
 
 PLAN = ["plan", "--records", "60000", "--batch-size", "256", "--epochs", "2", "--delta", "1e-6"]
 
@@ -316,9 +307,6 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     folder = CliRunner().invoke(main, [*PLAN, "--epsilon", "2", "--out", str(tmp_path), "--overwrite"])
     assert (folder.exit_code, folder.stderr) == (1, f"error[file]: {tmp_path}: Is a directory.\n")
     assert list(tmp_path.iterdir()) == [file]
-
-
-# ---- in words ----
 
 
 def test_account_shows_exact_costs_and_infinite_ones_as_such():

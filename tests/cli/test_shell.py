@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from discreet import errors
 from discreet.cli import COMMANDS, main
-from discreet.cli.shell import NUMBER, NUMBERS, Answer, Group, as_text, group, table
+from discreet.cli.shell import NUMBER, NUMBERS, CommandGroup, CommandResult, as_text, group, table
 
 
 @pytest.fixture
-def family() -> Group:
+def family() -> CommandGroup:
     """Commands that do what is asked of them, and then go wrong in one way or another."""
 
     @group("toy")
@@ -31,7 +31,7 @@ def family() -> Group:
     @toy.command("list")
     @click.option("--numbers", type=NUMBERS)
     def listed(numbers):
-        return Answer({"numbers": numbers, "far": float("inf")}, f"{numbers}")
+        return CommandResult({"numbers": numbers, "far": float("inf")}, f"{numbers}")
 
     return toy
 

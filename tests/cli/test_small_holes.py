@@ -28,9 +28,6 @@ def run(*words, **settings):
     return CliRunner().invoke(main, [str(word) for word in words], **settings)
 
 
-# ---- passwords ----
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -73,9 +70,6 @@ def test_what_holds_no_password_is_shown_as_it_is():
     assert without_passwords(f"on postgresql://ann:{SECRET}@h/d now") == "on postgresql://ann:***@h/d now"
 
 
-# ---- formulas ----
-
-
 def test_no_cell_of_a_csv_is_a_formula():
     formulas = ["=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1+1"]
     numbers = ["-5", "+3.5", "-1e-3", "-", "clerk", "", "a=b", "-inf"]
@@ -87,9 +81,6 @@ def test_no_cell_of_a_csv_is_a_formula():
     for before, (kept, prediction, number) in zip(texts, rows, strict=True):
         expected = f"'{before}".replace("\r", " ") if before in formulas else before
         assert (kept, prediction, number) == (expected, expected, "-1.5")
-
-
-# ---- damaged files ----
 
 
 @pytest.fixture(scope="module")
@@ -194,9 +185,6 @@ def test_json_that_makes_no_sense_is_refused(tmp_path):
                 text[:20],
                 result.stderr,
             )
-
-
-# ---- plans without end ----
 
 
 @pytest.mark.parametrize("steps", [10**9 + 1, 10**12, 10**15])

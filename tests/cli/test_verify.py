@@ -24,7 +24,7 @@ from discreet.cli import main
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.files import digest
 from discreet.ledger import GaussianFilter, Till
-from discreet.ledger.book import Book, Statement
+from discreet.ledger.ledger_state import LedgerState, Statement
 from discreet.linear import PrivateLogisticRegression
 from discreet.plan import Plan
 from discreet.report import Cover, Report
@@ -74,9 +74,6 @@ def world(tmp_path_factory):
             )
         certificates["bound"] = certificates["hardened"].for_files(folder / "weights.bin", ledger=ledger)
     return World(folder, folder / "budget.ledger", key, certificates)
-
-
-# ---- certificates ----
 
 
 def resealed(certificate, **changed):
@@ -288,9 +285,6 @@ def test_a_signature_covers_the_entries_up_to_its_anchor_and_none_after_it(world
     assert (status, said["claimed"]) == (3, [claim])
 
 
-# ---- a model's folder ----
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Two models of one ledger."""
@@ -322,9 +316,6 @@ def test_weights_swapped_with_a_model_json_made_to_match(folders, tmp_path):
     (swapped / "certificate.json").write_text(resealed(honest, files=digests))
     status, said = verdict(swapped, "--ledger", ledger)
     assert (status, said["claimed"]) == (3, ["it is for the files model.json, weights.safetensors"])
-
-
-# ---- reports ----
 
 
 EVALUATION = {
@@ -462,9 +453,6 @@ def test_the_signature_line_has_one_place(world, honest, tmp_path):
     assert statuses(path, world) == [3, 0, 0]
 
 
-# ---- the commands ----
-
-
 def test_the_report_command_signs_and_issues_the_page(folders, tmp_path):
     key = new_signing_key(tmp_path / "key.pem")
     ledger, page = folders / "budget.ledger", tmp_path / "report.html"
@@ -510,9 +498,6 @@ def test_a_ledger_does_not_vouch_for_a_report_of_another_ledger(world, folders, 
     assert not (tmp_path / "r.html").exists()
 
 
-# ---- what a ledger writes down ----
-
-
 def test_issuing_costs_nothing_and_is_written_once(world, tmp_path):
     with Ledger.create(tmp_path / "a.ledger", GaussianFilter(BUDGET)) as ledger:
         plan = Plan.adaptive("fit", GaussianFilter(BUDGET))
@@ -535,9 +520,9 @@ def test_issuing_costs_nothing_and_is_written_once(world, tmp_path):
         assert second.verify(ledger).vouched
     for wrong in ('["issued","letter","' + "0" * 64 + '"]', '["issued","report","x"]', '["issued"]'):
         with pytest.raises(LedgerCorrupted):
-            Book().follow([*entries, wrong])
+            LedgerState().follow([*entries, wrong])
     with pytest.raises(LedgerCorrupted):
-        Book().follow(['["issued","report","' + "0" * 64 + '"]'])
+        LedgerState().follow(['["issued","report","' + "0" * 64 + '"]'])
 
 
 def test_a_ledger_that_cannot_be_written_to_does_not_cost_the_certificate(monkeypatch, tmp_path):

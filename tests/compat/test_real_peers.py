@@ -9,8 +9,6 @@ from discreet.compat import DpAccountant, OpacusAccountant
 
 REASON = "{} is not installed in this environment; `make test-compat` runs this test in one where it is"
 
-# ---- dp-accounting ----
-
 
 @pytest.fixture
 def theirs():
@@ -54,9 +52,6 @@ def test_the_ledger_is_an_event_of_theirs(theirs):
     with pytest.raises(UnsupportedEvent) as refusal:
         accountant.compose(theirs.UnsupportedDpEvent())
     assert isinstance(refusal.value, theirs.UnsupportedEventError)
-
-
-# ---- Opacus ----
 
 
 @pytest.fixture

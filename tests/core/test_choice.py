@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discreet.core import choice
-from discreet.core.choice import _BLOCKS, _DIGITS, _falling_powers, choose
+from discreet.core.choice import _BLOCKS, _DIGITS, _falling_powers, exponential_mechanism
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 
@@ -14,7 +14,7 @@ from discreet.errors import InvalidParameter
 def frequencies(scores, sizes, scale, draws=4000, seed=3):
     stream, counts = RandomStream(unsafe_seed=seed), [np.zeros(size) for size in sizes]
     for _ in range(draws):
-        group, point = choose(np.array(scores), np.array(sizes), scale, stream)
+        group, point = exponential_mechanism(np.array(scores), np.array(sizes), scale, stream)
         counts[group][point] += 1
     return np.concatenate(counts)
 
@@ -60,12 +60,12 @@ def test_far_scores_never_vanish_and_billions_of_points_are_cheap():
     stream = RandomStream(unsafe_seed=1)
     far = np.array([10**15, 10**15 + 10**12])
     for _ in range(50):  # the other has a chance of 2**59 exp(-127)
-        assert choose(far, np.array([1, 2**59]), 10, stream) == (0, 0)
-    assert choose(np.array([5, 10**12]), np.array([0, 7]), 3, stream)[0] == 1
+        assert exponential_mechanism(far, np.array([1, 2**59]), 10, stream) == (0, 0)
+    assert exponential_mechanism(np.array([5, 10**12]), np.array([0, 7]), 3, stream)[0] == 1
 
 
 @pytest.mark.parametrize("sizes", [[0, 0], [], [2**60, 1]])
 def test_no_points_or_too_many_are_refused(sizes):
     scores = np.zeros(len(sizes), np.int64)
     with pytest.raises(InvalidParameter, match="sizes="):
-        choose(scores, np.array(sizes, np.int64), 1, RandomStream(unsafe_seed=1))
+        exponential_mechanism(scores, np.array(sizes, np.int64), 1, RandomStream(unsafe_seed=1))

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from discreet import Budget, private_mean
-from discreet.core.columns import cells_of, floats_of
-from discreet.core.grouping import id_codes, person_of
+from discreet.core.columns import column_to_array, floats_of
+from discreet.core.grouping import canonical_user_id, id_codes
 from discreet.evaluation import split
 from discreet.evaluation.splitting import _coins, unit_ids
 from discreet.linear.inputs import codes, column_values
@@ -50,7 +50,7 @@ def frames(request):
 
 def test_a_missing_cell_leaves_large_numbers_as_they_are(frames):
     for frame in frames:
-        assert cells_of(frame["id"]).tolist()[:200] == IDS
+        assert column_to_array(frame["id"]).tolist()[:200] == IDS
 
 
 def test_the_broken_twin_takes_people_for_one_another():
@@ -96,7 +96,7 @@ class OldFloats(pd.Series):
 @pytest.mark.parametrize("made", [pd.Series, OldFloats])
 def test_a_gap_leaves_floats_as_they_are(kind, made):
     known = (0.1, 0.7)
-    full, gap = (cells_of(made(cells, dtype=kind)) for cells in ([0.1, 0.7, 0.2], [0.1, 0.7, None]))
+    full, gap = (column_to_array(made(cells, dtype=kind)) for cells in ([0.1, 0.7, 0.2], [0.1, 0.7, None]))
     assert full.dtype == gap.dtype
     assert codes(full, known).tolist() == [0, 1, -1]
     assert codes(gap, known).tolist() == [0, 1, -1]
@@ -110,7 +110,7 @@ def test_the_broken_twin_has_other_floats_beside_a_gap():
 def test_nobody_else_changes_the_side_of_a_split(frames):
     key = b"k" * 32
     sides = [
-        {cell for cell in cells_of(split(frame, test=0.5, key=key)[1]["id"]).tolist() if cell in IDS}
+        {cell for cell in column_to_array(split(frame, test=0.5, key=key)[1]["id"]).tolist() if cell in IDS}
         for frame in frames
     ]
     assert sides[0] == sides[1]
@@ -118,9 +118,9 @@ def test_nobody_else_changes_the_side_of_a_split(frames):
 
 
 def test_lists_hold_cells_of_any_type():
-    assert cells_of([-1, 2**63]).tolist() == [-1, 2**63]
-    assert cells_of(["a", "a\0"]).tolist() == ["a", "a\0"]
-    assert cells_of([[1, 2], [3, 4]]).shape == (2, 2)
+    assert column_to_array([-1, 2**63]).tolist() == [-1, 2**63]
+    assert column_to_array(["a", "a\0"]).tolist() == ["a", "a\0"]
+    assert column_to_array([[1, 2], [3, 4]]).shape == (2, 2)
     assert len(PerPerson(torch.zeros(3, 1), ["a", "a\0", None])) == 2
 
 
@@ -139,12 +139,15 @@ def test_a_missing_cell_is_missing_and_not_the_last_value_of_a_dictionary():
     few = ["x", "y", *[None] * 400]
     for more in ([], ["z"]):
         column = pa.chunked_array([pa.array(few + more).dictionary_encode()])
-        assert cells_of(column).tolist()[:402] == few
+        assert column_to_array(column).tolist()[:402] == few
         table = pa.table({"c": column})
         assert codes(column_values(table, "c"), ("x", "y", "z")).tolist()[:402] == [0, 1, *[-1] * 400]
     twin = column.to_numpy().tolist()
     assert twin[5] == "z"
-    assert cells_of(pa.chunked_array([pa.array([None, None]).dictionary_encode()])).tolist() == [None, None]
+    assert column_to_array(pa.chunked_array([pa.array([None, None]).dictionary_encode()])).tolist() == [
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,14 +164,14 @@ def test_a_missing_cell_is_missing_and_not_the_last_value_of_a_dictionary():
 )
 def test_other_things_than_columns_too(make):
     for ids in (IDS, [*IDS, None]):
-        assert cells_of(make(ids)).ravel().tolist()[:200] == IDS
+        assert column_to_array(make(ids)).ravel().tolist()[:200] == IDS
 
 
 def test_what_is_no_sequence_is_left_to_be_refused():
     for thing in (5, {1, 2}, {"a": 1}, "text", None):
-        assert cells_of(thing).ndim == 0
+        assert column_to_array(thing).ndim == 0
     twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    assert cells_of(twice).tolist() == [[1, 2]]
+    assert column_to_array(twice).tolist() == [[1, 2]]
 
 
 def test_ids_that_are_tensors_or_scalars_are_those_of_their_numbers():
@@ -180,7 +183,7 @@ def test_ids_that_are_tensors_or_scalars_are_those_of_their_numbers():
     ):
         assert len(PerPerson(torch.zeros(4, 1), ids)) == 1
         assert person_weights(unit_ids(np.zeros((4, 1)), ids, 4)).sum() == 1
-    assert person_of(object()) is None
+    assert canonical_user_id(object()) is None
 
 
 LARGE = [2**60 + number for number in range(400)]

@@ -20,7 +20,7 @@ from discreet.core.randomness import RandomStream
 from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.gradient_sum import BoundedData, Clip, Declared, GradientSum
 from discreet.lecture.lecture_noise import exact_noise
-from discreet.lecture.table import Table
+from discreet.lecture.table import RecordTable
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.plan.recipe import Recipe
@@ -31,7 +31,7 @@ BAD = [float("nan"), float("inf"), -1.0, True, "1", None]
 
 
 def table_of(X, y):
-    return Table.of(X, y, "replace-one")
+    return RecordTable.of(X, y, "replace-one")
 
 
 def seeded(seed=0):

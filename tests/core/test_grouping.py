@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import discreet
-from discreet.core.grouping import NOBODY, id_codes, person_of
+from discreet.core.grouping import MISSING_USER, canonical_user_id, id_codes
 from discreet.evaluation.splitting import unit_ids
 from discreet.linear.gate.people import People
 from discreet.trusted.rows import person_weights
@@ -29,7 +29,7 @@ def test_one_person_however_the_id_is_written():
     column = cells([*SEVEN, "07", "7a", 8, *NOBODIES])
     codes = id_codes(column)
     assert set(codes[: len(SEVEN)]) == {0}
-    assert codes[len(SEVEN) :].tolist() == [1, 2, 3] + [NOBODY] * len(NOBODIES)
+    assert codes[len(SEVEN) :].tolist() == [1, 2, 3] + [MISSING_USER] * len(NOBODIES)
     people = People.of(column)
     assert people._rows.tolist() == [len(SEVEN), 1, 1, 1]
     assert people._weights(1)[codes == 0].sum() <= 1
@@ -42,14 +42,14 @@ def test_one_person_however_the_id_is_written():
 
 def test_other_ids_keep_what_they_are():
     day = datetime.date(2020, 1, 2)
-    assert person_of(day) == day
-    assert person_of((1, 2)) == (1, 2)
-    assert person_of(0.5) == 0.5
-    assert person_of(True) == "1"
-    assert person_of("-3.00") == "-3"
-    assert person_of("3.50") == "3.50"
-    assert person_of("1.2.0") == "1.2.0"
-    assert person_of(-0.0) == person_of(0.0) == "0"
+    assert canonical_user_id(day) == day
+    assert canonical_user_id((1, 2)) == (1, 2)
+    assert canonical_user_id(0.5) == 0.5
+    assert canonical_user_id(True) == "1"
+    assert canonical_user_id("-3.00") == "-3"
+    assert canonical_user_id("3.50") == "3.50"
+    assert canonical_user_id("1.2.0") == "1.2.0"
+    assert canonical_user_id(-0.0) == canonical_user_id(0.0) == "0"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_columns_of_every_type(column):
     assert ids[0] == ids[1] != ids[2]
     codes = People.of(frame["who"].to_numpy())._codes
     assert codes[0] == codes[1] == 0
-    assert codes[2] == (1 if frame["who"].notna().all() else NOBODY)
-    assert (ids[2] is None) == (codes[2] == NOBODY)
+    assert codes[2] == (1 if frame["who"].notna().all() else MISSING_USER)
+    assert (ids[2] is None) == (codes[2] == MISSING_USER)
 
 
 def test_all_rows_of_a_person_are_on_one_side():
@@ -80,6 +80,6 @@ def test_all_rows_of_a_person_are_on_one_side():
     written = cells([[one, float(one), f" {one}", f"{one}.0"][place % 4] for place, one in enumerate(who)])
     frame = pd.DataFrame({"who": written, "x": rng.random(3000)})
     train, test = discreet.split(frame, test=0.4, unit="who")
-    sides = [set(map(person_of, side["who"])) for side in (train, test)]
+    sides = [set(map(canonical_user_id, side["who"])) for side in (train, test)]
     assert not sides[0] & sides[1]
     assert len(sides[0] | sides[1]) == len(set(who.tolist()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.certificate.promises import Arithmetic
+from discreet.certificate.guarantees import Arithmetic
 from discreet.core import noise as one_release
 from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum, noise_steps
 from discreet.core.noise_shares import (
@@ -38,9 +38,6 @@ def shared_noise(parties, shares, size=100_000, seed=1):
     stream, nothing = RandomStream(unsafe_seed=seed), BoundedSum(np.zeros(size, np.int64), CLIP, grid=GRID)
     total = sum(add_noise_share(nothing, EVENT, shares, stream) for _ in range(parties))
     return total * GRID / CLIP
-
-
-# ---- the law of the sum ----
 
 
 def discrete_gaussian(variance, reach):
@@ -80,9 +77,6 @@ def test_the_distance_covers_that_of_one_noise_and_suits_a_certificate():
     assert Arithmetic("hardened", 200 * shared).distance == 200 * shared
 
 
-# ---- how much ----
-
-
 @pytest.mark.parametrize("shares", [1, 2, 3, 10])
 def test_shares_add_up_to_the_noise_of_the_event(shares):
     noise = shared_noise(shares, shares)
@@ -119,9 +113,6 @@ def test_a_share_keeps_the_sum():
     noise = RandomStream(unsafe_seed=3).discrete_gaussian(noise_steps(EVENT, CLIP, GRID, 4), (3,))
     assert again.dtype == np.int64
     assert np.array_equal(again - noise, total.value)
-
-
-# ---- how large ----
 
 
 def test_the_largest_sum_is_that_of_the_records_and_a_tail():

@@ -52,9 +52,6 @@ def members(batches, records):
     return inside
 
 
-# --- What a Poisson sampler promises, one p-value for each way to break it ---------------------------------
-
-
 def rate_p(inside, rate):
     expected, spread = inside.size * rate, math.sqrt(inside.size * rate * (1 - rate))
     return 2 * stats.norm.sf(abs(inside.sum() - expected) / spread)
@@ -184,9 +181,6 @@ def test_fixed_size_batches_are_sorted_distinct_and_complete():
             assert 0 <= batch[0] <= batch[-1] < records
 
 
-# --- Random allocation -----------------------------------------------------------------------------------
-
-
 def allocations(batches, records, steps):
     """One row per epoch: the step of each record. Fails unless each record appears exactly once per epoch."""
     batches, epochs = list(batches), []
@@ -234,9 +228,6 @@ def test_allocation_of_many_records():
     # Epochs are allocated afresh: two in a row agree at one place in `steps`.
     agree = np.sum(places[:-1:2] == places[1::2])
     assert stats.binomtest(int(agree), records * epochs // 2, 1 / steps).pvalue > FALSE_ALARMS
-
-
-# --- Exact gaps ------------------------------------------------------------------------------------------
 
 
 class Scripted:
@@ -307,9 +298,6 @@ def test_further_bits_are_rarely_needed():
 
 def test_long_gaps_are_cut_to_the_limit():
     assert _gaps(3, 7, Fraction(1e-12), Scripted([0, 2**52, 2**53 - 1], 1)).tolist() == [7, 7, 0]
-
-
-# --- Declared numbers, size, empty batches ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -388,9 +376,6 @@ def test_draws_are_fresh_unless_seeded():
     assert first.tolist() != second.tolist()
     again = [next(sampler.batches(1, seeded(12))).tolist() for _ in range(2)]
     assert again[0] == again[1]
-
-
-# --- Events and caps -------------------------------------------------------------------------------------
 
 
 def test_samplers_know_their_event():
@@ -490,8 +475,6 @@ def test_capped_batches_are_cut_uniformly():
     first = subset_counts((b[:cap] for b in plain if len(b) >= cap), records, [cap])
     assert chi_square(np.array(list(first.values())), sum(first.values()) / 15, 14) < FALSE_ALARMS
 
-
-# --- Bad inputs ------------------------------------------------------------------------------------------
 
 NOT_COUNTS = [math.nan, math.inf, -1, 2.5, True, "10", [3]]
 

@@ -15,10 +15,10 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import answers, evaluate, question
-from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
+from discreet.evaluation.count_layout import CountLayout
+from discreet.evaluation.scoring import NoisyCounts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import Tally
-from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
+from discreet.evaluation.tasks import Labels, ManyClasses, NumericTask, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
@@ -37,9 +37,6 @@ def people(rows=6000, seed=0):
 
 def second_column(x):
     return 1 / (1 + np.exp(-(6 * x[:, 0] - 3 + x[:, 1] - 0.5)))
-
-
-# ---- the scores are those that everybody means ----
 
 
 def test_scores_of_two_classes_are_those_of_scikit_learn():
@@ -112,9 +109,6 @@ def test_models_that_answer_with_classes_or_scores_only():
     assert "AUC" not in plain.scores
 
 
-# ---- intervals ----
-
-
 def cells_of(task, y, answers):
     """The cells and shares of all records, for each block."""
     rows = np.column_stack([y, answers])
@@ -142,7 +136,7 @@ def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
             size = block.size - (place == 0)
             exact = counted(*(part[drawn] for part in cells[place]), size)
             noisy = exact + rng.laplace(0, noise / math.sqrt(2), size)
-            counts.append(Counts(noisy, noise))
+            counts.append(NoisyCounts(noisy, noise))
         measured = task.measure(counts, scoring)
         for name, truth in truths.items():
             hits[name] += measured[name].lower <= truth <= measured[name].upper
@@ -164,7 +158,7 @@ def test_intervals_hold_what_they_say(epsilon):
     assert all(0.83 * 400 < count < 0.97 * 400 for count in hits.values()), hits
     z = np.clip(p + 0.1 * rng.standard_normal(len(p)), 0, 1)
     error = {"MAE": np.mean(abs(z - p)), "R2": 1 - np.mean((z - p) ** 2) / z.var()}
-    hits = covered(Numbers((0.0, 1.0)), z, p[:, None], error, epsilon, 400, rng, 3000)
+    hits = covered(NumericTask((0.0, 1.0)), z, p[:, None], error, epsilon, 400, rng, 3000)
     assert all(0.83 * 400 < count < 0.975 * 400 for count in hits.values()), hits
 
 
@@ -182,7 +176,7 @@ def test_intervals_of_rare_counts_within_wide_bounds_hold_what_they_say(width):
         "RMSE": np.sqrt(np.mean((y - mean) ** 2)),
         "R2": 1 - np.mean((y - mean) ** 2) / y.var(),
     }
-    task = Numbers((0.0, width))
+    task = NumericTask((0.0, width))
     hits = covered(task, y, mean[:, None], truths, 2.0, 300, rng, 20_000)
     assert all(count > 0.83 * 300 for count in hits.values()), hits
 
@@ -239,7 +233,7 @@ def test_intervals_without_the_noise_would_be_caught():
     cells = cells_of(task, y.astype(float), np.column_stack([1 - p, p]))[0].cells[:, 0]
     for _ in range(200):
         noisy = np.bincount(cells[rng.integers(len(y), size=3000)], minlength=64) + rng.normal(0, 20.0, 64)
-        score = task.measure([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
+        score = task.measure([NoisyCounts(noisy, 20.0)], Deaf(1.645))["AUC"]
         hits += score.lower <= truth <= score.upper
     assert hits < 0.83 * 200
 
@@ -250,7 +244,7 @@ def test_squared_errors_and_variance_go_together(monkeypatch):
     rng = np.random.default_rng(3)
     target = np.clip(0.5 + 0.2 * rng.standard_normal(20_000), 0, 1)
     answer = target - 0.3 * (target - 0.5) - 0.05 * rng.standard_normal(20_000)
-    task, answers = Numbers((0.0, 1.0)), answer[:, None]
+    task, answers = NumericTask((0.0, 1.0)), answer[:, None]
     found = []
     for _ in range(300):
         drawn = rng.integers(20_000, size=3000)
@@ -258,7 +252,7 @@ def test_squared_errors_and_variance_go_together(monkeypatch):
 
     def told():
         counts = [
-            Counts(counted(*where, block.size - last), 0.0)
+            NoisyCounts(counted(*where, block.size - last), 0.0)
             for where, block, last in zip(cells_of(task, target, answers), task.blocks, (1, 0), strict=True)
         ]
         return task.measure(counts, Scoring(1.0))["R2"].sampling * math.sqrt(20_000 / 3000)
@@ -284,21 +278,19 @@ def test_few_records_are_not_resolved():
     assert len(found.notes) == 1
 
 
-# ---- what one record may add ----
-
 TASKS = (
     TwoClasses((0, 1)),
     ManyClasses((0, 1, 2)),
     ManyClasses(tuple(range(9))),
     Labels((0, 1, 2)),
-    Numbers((0.0, 2.0)),
+    NumericTask((0.0, 2.0)),
 )
 
 
 def total_of(task, y, answers, norm, persons=None):
     """The sum of all records, in units of the most that one may add."""
     rows, grid = PrivateRows(np.column_stack([y, answers]), "add-remove", persons), 2.0**-30
-    return rows._total(Tally(task).query(norm), grid) * grid
+    return rows._total(CountLayout(task).query(norm), grid) * grid
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{type(task).__name__} {len(task.labels)}")
@@ -314,8 +306,8 @@ def test_a_person_moves_the_release_by_one_at_most(task, norm):
     answers[3] = np.nan
     if isinstance(task, Labels):
         answers = np.floor(answers[:, :1] * 3)
-    elif isinstance(task, Numbers | TwoClasses):
-        answers = answers[:, : 1 if isinstance(task, Numbers) else 2]
+    elif isinstance(task, NumericTask | TwoClasses):
+        answers = answers[:, : 1 if isinstance(task, NumericTask) else 2]
     who = [one.encode() for one in rng.choice(["ann", "bob", "eve", "joe"], 60)]
     order = 2 if norm == "l2" else 1
     whole = total_of(task, y, answers, norm, who)
@@ -340,9 +332,6 @@ def test_a_person_counts_as_one():
     assert found["accuracy"].value == pytest.approx(500 / 501, abs=0.02)
     assert found.certificate.plan.settings["unit"] == {"column": "who"}
     assert found.unit == found.certificate.guarantee.unit == "person"
-
-
-# ---- paying ----
 
 
 def test_noise_is_laplace_where_that_is_less_and_gaussian_where_the_ledger_says_so():
@@ -377,9 +366,6 @@ def test_a_seed_is_told():
     )
     assert one["overall"] == other["overall"]
     assert not evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, unsafe_seed=3).certificate.trusted
-
-
-# ---- records that are not as they should be ----
 
 
 def test_a_record_that_the_model_fails_at_is_counted_and_changes_nothing_else():
@@ -513,9 +499,6 @@ def test_a_network_in_training_mode_is_refused():
     evaluate(model, x, y, classes=(0, 1), epsilon=1.0)
 
 
-# ---- groups, our own models, forms ----
-
-
 def test_groups_have_scores_of_their_own():
     x, y, p = people(6000)
     sex = np.where(np.arange(6000) % 4 == 0, "F", "M")
@@ -640,9 +623,6 @@ def test_forms_for_people_and_programs():
     assert json.loads(json.dumps(found.to_dict()))["overall"]["scores"]["AUC"]["value"] == found["AUC"].value
     with pytest.raises(InvalidParameter, match="must be one of"):
         found["auc"]
-
-
-# ---- bins ----
 
 
 def test_means_over_bins_are_what_integrals_say():

@@ -7,10 +7,10 @@ import pytest
 from discreet import Budget, Ledger
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.evaluation import evaluate
+from discreet.evaluation.count_layout import CountLayout
 from discreet.evaluation.declared_task import task_for
 from discreet.evaluation.evaluate import without_secrets
-from discreet.evaluation.question import Counting, Question, counts_there
-from discreet.evaluation.tally import Tally
+from discreet.evaluation.question import Counting, EvaluationQuestion, counts_there
 from discreet.ledger import GaussianFilter
 from discreet.linear import Partitions, PrivateLinearRegression, PrivateLogisticRegression, Schema
 from support.partitions_here import Here, shares_of
@@ -70,20 +70,17 @@ def test_numbers_too(tmp_path):
     assert str(found) == str(local)
 
 
-# ---- (U4): what a person moves ----
-
-
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_person_in_all_files_moves_the_counts_by_one_at_most(tmp_path, model, broken):
     table, steps = frame(300), 2**20
-    query = Tally(task_for(model, None, None)).query("l1")
+    query = CountLayout(task_for(model, None, None)).query("l1")
     mine = frame(1, seed=9).loc[[0] * 9].assign(person=7)
     with_me = pd.concat([table[:100], mine[:3], table[100:200], mine[3:6], table[200:], mine[6:]])
     with_me["person"] = with_me["person"].astype("Int64")
     totals = []
     for name, rows, cuts in (("with", with_me, (0, 103, 206)), ("without", table, (0, 100, 200))):
         partitions = written(tmp_path / name, rows, cuts)
-        question = Question(model, task_for(model, None, None), None, None, "person")
+        question = EvaluationQuestion(model, task_for(model, None, None), None, None, "person")
         shares = shares_of(partitions, None if broken else "person")
         answers = [counts_there(Counting(share, question, query, 1.0 / steps)) for share in shares]
         assert {answer.code for answer in answers} == {"sum"}
@@ -91,9 +88,6 @@ def test_a_person_in_all_files_moves_the_counts_by_one_at_most(tmp_path, model, 
     moved = np.abs(totals[0] - totals[1]).sum() / steps
     assert moved == pytest.approx(3.0 if broken else 1.0, abs=1e-4)
     assert (moved > 1) == broken
-
-
-# ---- what goes wrong ----
 
 
 def test_nothing_is_paid_where_a_file_fails(tmp_path, model):
@@ -129,9 +123,9 @@ def test_workers_answer_with_codes(tmp_path, model, trouble, code):
         table.drop(columns="b").to_parquet(path)
         partitions = Partitions(path)
     asks = Talkative() if trouble == "raises" else model
-    question = Question(asks, task_for(asks, None, None), None, None, None)
+    question = EvaluationQuestion(asks, task_for(asks, None, None), None, None, None)
     answer = counts_there(
-        Counting(shares_of(partitions)[0], question, Tally(question.task).query("l1"), 2.0**-20)
+        Counting(shares_of(partitions)[0], question, CountLayout(question.task).query("l1"), 2.0**-20)
     )
     assert answer.code == code
     assert (answer.counts is None) == (
@@ -159,7 +153,7 @@ def test_what_is_not_in_the_files_is_refused(tmp_path, model):
 def test_workers_get_no_ledger_and_no_seed(model):
     with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
         mine = PrivateLogisticRegression(1.0, ledger=ledger, unsafe_seed=3)
-        sent = without_secrets(Question(mine, None, None, None, None)).model
+        sent = without_secrets(EvaluationQuestion(mine, None, None, None, None)).model
     assert (sent.ledger, sent.unsafe_seed, sent.ledger_key) == (None, None, None)
     assert mine.ledger is ledger
-    assert without_secrets(Question(len, None, None, None, None)).model is len
+    assert without_secrets(EvaluationQuestion(len, None, None, None, None)).model is len

@@ -201,9 +201,6 @@ def test_what_means_nothing_is_refused(wrong, name):
         split(np.ones((5, 1)), np.ones(4), test=0.3)
 
 
-# ---- what both sides cost together ----
-
-
 def certificate(epsilon, neighbours="add-remove", trusted=True, unit="record"):
     budget = Budget(epsilon, 1e-6, neighbours, unit=unit)
     plan = Plan.adaptive("side", GaussianFilter(budget), {"epsilon": epsilon})

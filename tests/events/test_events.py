@@ -58,9 +58,6 @@ events = st.recursive(
 )
 
 
-# ---- algebra ----
-
-
 @given(events)
 @settings(max_examples=60, deadline=None)
 def test_json_round_trip(event):
@@ -133,8 +130,6 @@ def test_only_events_are_added(other):
     with pytest.raises(TypeError):
         Gaussian(1.0) + other
 
-
-# ---- bad input: every parameter of every event and every question ----
 
 NEVER = (
     math.nan,
@@ -360,8 +355,6 @@ def test_extreme_numbers_are_answered_or_refused_in_words(make, value):
     assert 0 <= lower <= upper
     assert upper <= 1e-3 if strong else lower > 1e3
 
-
-# ---- bad JSON ----
 
 BAD_DATA = [
     None,

@@ -12,7 +12,7 @@ from discreet.lecture import Span
 from discreet.lecture.composition import strong_composition
 from discreet.lecture.gradient_sum import Clip, GradientSum
 from discreet.lecture.sgd_notes import sgd1_claimed_round
-from discreet.lecture.table import Table
+from discreet.lecture.table import RecordTable
 from discreet.linear.losses import Huber, Logistic, Poisson, Squared
 
 RECORDS, NOISE = 100, 0.08
@@ -130,7 +130,7 @@ def test_exercise_2_1_the_library_bounds_the_last_target():
 
     def clipped_sum(target):
         targets = np.append(np.zeros(RECORDS - 1), target)
-        table = Table.of(np.ones((RECORDS, 1)), targets, "replace-one")
+        table = RecordTable.of(np.ones((RECORDS, 1)), targets, "replace-one")
         return float(GradientSum(Squared(), table, Clip(1.0)).at(np.zeros(1)).value[0])
 
     assert clipped_sum(-1e6) - clipped_sum(1e6) == pytest.approx(2.0)

@@ -12,8 +12,8 @@ from discreet.accounting.gaussian import gaussian_delta
 from discreet.core.randomness import RandomStream
 from discreet.lecture.erm import private_minimiser
 from discreet.lecture.exponential import Gibbs, exponential_choice
-from discreet.lecture.risk import Risk, Setting
-from discreet.lecture.table import Table
+from discreet.lecture.risk import EmpiricalRisk, Setting
+from discreet.lecture.table import RecordTable
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Squared
 
 BUDGET = Budget(1.0, 1e-5, neighbours="replace-one")
@@ -28,9 +28,9 @@ def seeded(seed=0):
 
 
 def law_of(loss, X, y, regularisation, temperature, tolerance=1e-9):
-    table = Table.of(X, y, "add-remove", len(X))
+    table = RecordTable.of(X, y, "add-remove", len(X))
     setting = Setting(loss, 1.0, len(X), table.dimension, 1.0)
-    return Gibbs(Risk(setting, table, regularisation), temperature, tolerance)
+    return Gibbs(EmpiricalRisk(setting, table, regularisation), temperature, tolerance)
 
 
 def exact_cdf(loss, X, y, regularisation, temperature, points):

@@ -13,8 +13,8 @@ from discreet.accounting.gaussian import gaussian_delta, gaussian_mu
 from discreet.core.randomness import RandomStream
 from discreet.lecture.erm import METHODS, private_minimiser
 from discreet.lecture.perturbation import ObjectiveNoise
-from discreet.lecture.risk import Risk, Setting
-from discreet.lecture.table import Table
+from discreet.lecture.risk import EmpiricalRisk, Setting
+from discreet.lecture.table import RecordTable
 from discreet.ledger import FixedPlan, Ledger
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 
@@ -31,9 +31,9 @@ def seeded(seed=0):
 
 
 def risk_of(loss, X, y, regularisation, row_bound=1.0, records=None):
-    table = Table.of(X, y, "add-remove", records or len(X))
+    table = RecordTable.of(X, y, "add-remove", records or len(X))
     setting = Setting(loss, row_bound, table.records, table.dimension, 1.0)
-    return Risk(setting, table, regularisation), setting
+    return EmpiricalRisk(setting, table, regularisation), setting
 
 
 def minimiser(loss, X, y, regularisation, records):

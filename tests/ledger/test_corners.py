@@ -20,8 +20,8 @@ from discreet.errors import (
 )
 from discreet.events import ApproximateDP
 from discreet.ledger import FixedPlan, GaussianFilter, Till, TruncatedRenyiFilter, filter_search, ledger_texts
-from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
+from discreet.ledger.ledger_state import Statement
 from discreet.ledger.local_disk import mount_table
 from discreet.ledger.store import SQLiteStore
 

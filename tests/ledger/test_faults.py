@@ -9,8 +9,8 @@ import sys
 import psycopg
 import pytest
 
-from discreet.ledger.book import Book
-from discreet.ledger.journal import next_row
+from discreet.ledger.ledger_log import next_row
+from discreet.ledger.ledger_state import LedgerState
 from support import ledger_faults
 from support.ledger_faults import KEY, alter_log, alterations, rollbacks
 from support.postgres_server import postgres_server
@@ -118,9 +118,9 @@ def forge(path, key, change):
     select = "SELECT coalesce(slot, '') || entry FROM ledger_entries ORDER BY sequence"
     texts = [text for (text,) in database.execute(select)]
     database.execute("DELETE FROM ledger_entries")
-    book = Book()
+    ledger_state = LedgerState()
     for entry in change([json.loads(text) for text in texts]):
-        row, head = next_row(book, entry, key)
+        row, head = next_row(ledger_state, entry, key)
         database.execute("INSERT INTO ledger_entries VALUES (?, ?, ?)", row)
     database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", head)
     database.commit()

@@ -23,7 +23,7 @@ from discreet import (
 )
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
-from discreet.ledger.journal import Journal
+from discreet.ledger.ledger_log import LedgerLog
 from discreet.ledger.local_disk import remote_filesystem
 from discreet.ledger.store import SQLiteStore
 
@@ -139,7 +139,7 @@ def test_a_read_only_file_is_refused(tmp_path):
     uri = f"file:{place}?mode=ro&immutable=1"  # as root, permissions alone would not stop us
     store = SQLiteStore.__new__(SQLiteStore)
     store._path, store._database = place, sqlite3.connect(uri, uri=True, isolation_level=None)
-    ledger = Ledger(Journal(store, KEY))
+    ledger = Ledger(LedgerLog(store, KEY))
     with pytest.raises(LedgerUnavailable, match=r"readonly database.*nothing was granted"):
         ledger.run(STEP * 1000, HASH)
     ledger.close()
@@ -168,7 +168,7 @@ def test_an_unknown_outcome_is_spent_if_it_arrived(tmp_path, arrives):
     place = tmp_path / "a.ledger"
     begin(place).close()
     store = Unreliable(place)
-    ledger = Ledger(Journal(store, KEY))
+    ledger = Ledger(LedgerLog(store, KEY))
     run = ledger.run(STEP * 1000, HASH)
     store.broken, store.arrives = True, arrives
     with pytest.raises(LedgerUnavailable, match="the line is dead"):
@@ -252,9 +252,6 @@ def test_a_forked_process_must_open_its_own(tmp_path):
             ledger.remaining(STEP)
         journal._process -= 1
         assert ledger.remaining(STEP) == 1000
-
-
-# ---- a file that is taken away from under a ledger ----
 
 
 def delete(place, older):

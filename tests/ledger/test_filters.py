@@ -32,9 +32,6 @@ RULES = [
 ]
 
 
-# ---- fixed plan ----
-
-
 def test_a_fixed_plan_counts_each_kind_of_event():
     rule = FixedPlan(STEP * 10 + Gaussian(50.0) * 3, BUDGET)
     assert rule.room({}, STEP) == 10
@@ -48,9 +45,6 @@ def test_a_fixed_plan_counts_each_kind_of_event():
 def test_a_fixed_plan_promises_the_whole_plan_however_early_it_stops():
     rule = FixedPlan(STEP * 10, BUDGET)
     assert rule.guarantee({}) == rule.guarantee({STEP: 3}) == account(STEP * 10).guarantee(1e-5)
-
-
-# ---- Gaussian filter ----
 
 
 def test_gaussian_check_values():
@@ -109,9 +103,6 @@ def test_extreme_noise_is_priced_safely():
     )  # a price of 1e-600 counts as the smallest number above 0
 
 
-# ---- Renyi filter ----
-
-
 def test_renyi_check_value():
     """Order 18, rate 0.01, noise 4, (1, 1e-5): 9375 steps (binomial moments, Mironov, Talwar, Zhang 2019)."""
     price = Fraction(renyi_divergence(STEP, 18, "add-remove"))
@@ -157,9 +148,6 @@ def test_orders_are_checked(order):
 def test_an_order_without_room_is_refused():
     with pytest.raises(InvalidParameter, match=r"order=2\.0: at this order the budget has room for nothing"):
         TruncatedRenyiFilter(BUDGET, 2, 0.25, 1e-7)
-
-
-# ---- all rules ----
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -20,7 +20,7 @@ from discreet import (
 )
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
-from discreet.ledger.book import Book, Statement
+from discreet.ledger.ledger_state import LedgerState, Statement
 
 HASH = "a" * 64
 STEP = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
@@ -31,9 +31,6 @@ PLAN = FixedPlan(STEP * 1000, Budget(epsilon=1.0, delta=1e-5))
 def ledger():
     with Ledger.in_memory(PLAN) as ledger:
         yield ledger
-
-
-# ---- every departure has a sentence that fixes it ----
 
 
 @pytest.mark.parametrize(
@@ -130,9 +127,6 @@ def test_a_plan_of_several_kinds_says_which(ledger):
         assert ledger.spent() == STEP * 10 + Gaussian(50.0)
 
 
-# ---- step by step ----
-
-
 def test_steps_are_paid_for_in_hundredths_of_the_plan(ledger):
     run = ledger.run(STEP * 1000, HASH)
     for step in run.steps():
@@ -211,20 +205,17 @@ def test_leases_are_whole_numbers(ledger, lease):
         ledger.run(STEP * 10, HASH).next_step(lease=lease)
 
 
-# ---- reading ----
-
-
 def read(entries, at_once):
     """What a book says of these entries, all at once or one by one; None if it refuses."""
-    book = Book()
+    ledger_state = LedgerState()
     try:
         if at_once:
-            book.follow(entries)
+            ledger_state.follow(entries)
         for entry in () if at_once else entries:
-            book.follow([entry])
+            ledger_state.follow([entry])
     except LedgerCorrupted:
         return None
-    return book.runs, book.sequence, book.hash, book.rule
+    return ledger_state.runs, ledger_state.sequence, ledger_state.hash, ledger_state.rule
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -255,9 +246,6 @@ def test_reading_at_once_is_reading_one_by_one_and_alterations_are_noticed(seed)
         assert found == read(altered, at_once=False)
         refused += found is None
     assert refused > 20
-
-
-# ---- within the budget ----
 
 
 @pytest.mark.parametrize("steps", [float("nan"), 0, -1, 2.5, True, "3", None, 10**13])

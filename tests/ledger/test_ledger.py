@@ -56,9 +56,6 @@ def again(place, **options):
     return Ledger.open(place, key=KEY, **options)
 
 
-# ---- reserve, commit, resume ----
-
-
 def test_steps_are_numbered_from_one_and_never_twice(place):
     with begin(place) as ledger:
         run = ledger.run(STEP * 1000, HASH)
@@ -102,9 +99,6 @@ def test_only_the_last_attempt_may_go_on(place):
         assert list(second.reserve(2)) == [3, 4]
 
 
-# ---- several hands ----
-
-
 def test_threads_share_a_handle(place):
     with begin(place) as ledger:
         run, leases = ledger.run(STEP * 1000, HASH), []
@@ -145,9 +139,6 @@ def test_the_database_itself_refuses_a_step_twice(tmp_path, new_schema):
                 connection.execute(copy)
 
 
-# ---- what it was, it stays ----
-
-
 def test_the_rule_must_be_the_same(place):
     begin(place).close()
     again(place, rule=PLAN).close()
@@ -174,9 +165,6 @@ def test_a_closed_ledger_refuses(place):
     ledger.close()
     with pytest.raises(LedgerUnavailable, match="closed; open it again"):
         ledger.remaining(STEP)
-
-
-# ---- anchors ----
 
 
 def test_an_anchor_refuses_an_older_copy(place):
@@ -213,9 +201,6 @@ def test_a_rollback_under_an_open_handle_is_refused(new_schema):
             run.reserve()
 
 
-# ---- keys ----
-
-
 def test_a_key_file_may_serve_several_ledgers(tmp_path, new_schema):
     for place in (tmp_path / "a.ledger", tmp_path / "b.ledger", new_schema()):
         Ledger.create(place, PLAN, key=tmp_path / "team.key").close()
@@ -227,9 +212,6 @@ def test_a_ledger_in_a_database_needs_a_named_key(new_schema):
         InvalidParameter, match="key=None: name the file of the ledger's key, outside the database"
     ):
         Ledger.create(new_schema(), PLAN)
-
-
-# ---- the world goes wrong ----
 
 
 def test_a_lost_connection_is_refused_and_reopened(new_schema):

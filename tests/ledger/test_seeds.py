@@ -7,12 +7,12 @@ import pytest
 
 from discreet import Budget, Gaussian, Ledger
 from discreet.certificate import Certificate, CertificateRejected
-from discreet.certificate.promises import SEEDED
+from discreet.certificate.guarantees import SEEDED
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import LedgerCorrupted
 from discreet.ledger import GaussianFilter, Till, TruncatedRenyiFilter
-from discreet.ledger.book import Book, Statement
+from discreet.ledger.ledger_state import LedgerState, Statement
 from discreet.linear import PrivateLinearRegression
 from discreet.plan.plan import Plan
 from discreet.statistics.mean import private_mean
@@ -107,7 +107,7 @@ def test_entries_of_other_randomness_are_refused():
     assert Statement.of_entries(entries).runs[0].seeded
     for words in ('"dice"', '"seed","seed"'):
         with pytest.raises(LedgerCorrupted, match="randomness"):
-            Book().follow([*entries[:-1], entries[-1].replace('"seed"', words)])
+            LedgerState().follow([*entries[:-1], entries[-1].replace('"seed"', words)])
 
 
 @pytest.mark.parametrize("seed", [None, 5])

@@ -9,7 +9,7 @@ import pytest
 
 from discreet import Budget
 from discreet.certificate import Certificate
-from discreet.certificate.promises import promise_of
+from discreet.certificate.guarantees import guarantee_of
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Gaussian, PoissonSampled
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
@@ -145,7 +145,7 @@ def test_a_fixed_plan_pays_for_the_distance_with_its_epsilon():
     tight = FixedPlan(event, Budget(plain.epsilon.upper, 1e-6))
     assert tight.at_distance(plain, 5e-14) == plain.at_distance(5e-14), "no room in epsilon: delta says so"
     claimed = plain.at_distance(5e-14)  # as versions before 0.2 stated it
-    assert promise_of(rule, dict(event.parts()), 5e-14, claimed) == claimed
+    assert guarantee_of(rule, dict(event.parts()), 5e-14, claimed) == claimed
 
 
 def test_an_old_certificate_is_still_accepted():
@@ -179,6 +179,6 @@ def test_a_certificate_that_hides_what_it_continues_promises_too_little():
         model = fitted(ledger)
         one = model.certificate_.plan.rule
         statement = model.fit_more(X, Y).certificate_.ledger
-        promise_of(model.certificate_.plan.rule, statement.spent())
+        guarantee_of(model.certificate_.plan.rule, statement.spent())
         with pytest.raises(BudgetExceeded, match="more than the rule"):
-            promise_of(one, statement.spent())
+            guarantee_of(one, statement.spent())

@@ -35,9 +35,6 @@ def sparse():
     return TruncatedRenyiFilter.for_event(SPARSE, SPARSE_BUDGET)
 
 
-# ---- prices ----
-
-
 def quadrature(rate, noise, order, cut, direction):
     """The truncated divergence and mass of a sampled Gaussian, by Gauss-Legendre with 30 digits."""
     with mpmath.workdps(30):
@@ -119,9 +116,6 @@ def test_neighbours_and_groups_are_those_of_the_accountant():
     assert sampled["remove"].divergence == pytest.approx(sampled["add"].divergence, rel=1e-4)
 
 
-# ---- the filter ----
-
-
 def untruncated(order):
     """The steps that plain Renyi divergences of this order leave room for."""
     price = renyi_divergence(SPARSE, order, "add-remove")
@@ -178,8 +172,6 @@ def test_every_event_of_the_accountant_has_a_price():
         rule.room({}, event)
 
 
-# ---- a player who looks at the losses ----
-
 OFFERS = {  # what can be played: losses with their probability in the first world
     ApproximateDP(0.4): [(0.4, 1 / (1 + math.exp(-0.4))), (-0.4, 1 / (1 + math.exp(0.4)))],
     ApproximateDP(0.1, 5e-3): [
@@ -220,9 +212,6 @@ def test_no_adaptive_play_exceeds_the_budget_and_the_twin_is_caught():
 
     assert 0.01 < best_play(fits, 1.5) <= 0.05
     assert best_play(careless, 1.5) > 0.05
-
-
-# ---- what cannot be meant ----
 
 
 @pytest.mark.parametrize(

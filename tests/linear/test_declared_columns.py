@@ -24,8 +24,6 @@ from discreet.linear.cells import declared_codes, declared_numbers
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 
-# ---- columns of labels without a schema ----
-
 LABELS = {
     "object": pandas.DataFrame({"x": [1.0, 2.0], "job": np.array(["a", "b"], object)}),
     "string": pandas.DataFrame({"x": [1.0, 2.0], "job": pandas.array(["a", "b"], "string")}),
@@ -98,8 +96,6 @@ def test_types_of_columns_change_nothing_where_a_schema_says_what_they_are():
     assert not np.array_equal(model.fit(other).coef_, expected)
 
 
-# ---- targets ----
-
 COLUMNS = {"age": {"bounds": [0, 100]}}
 AGES = np.random.default_rng(0).uniform(0, 100, 3000)
 TABLE = pandas.DataFrame(
@@ -169,9 +165,6 @@ def test_without_a_target_in_the_table_y_is_asked_for():
         model.fit(TABLE[["age"]])
     with pytest.raises(InvalidParameter, match="requires y to be passed"):
         model.fit(TABLE[["age"]].to_numpy())
-
-
-# ---- cells ----
 
 
 @pytest.mark.parametrize(
@@ -260,9 +253,6 @@ def test_files_and_frames_say_the_same(tmp_path):
             read(column, frame[name].to_numpy()),
             equal_nan=isinstance(column, Numeric),
         )
-
-
-# ---- schemas ----
 
 
 def test_schemas_with_everything_go_through_toml_and_back():

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from discreet.cli import main
 from discreet.linear import DeclarationWarning, PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.diagnosis import Diagnosis, warn_noise
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.linear_model import LinearModel
 
 ROWS = 2000
@@ -178,7 +178,7 @@ def test_the_factor_by_which_records_are_too_few_is_not_read_off_noise():
         assert "factor" not in told[0]
         needed = float(told[0].split("needs at least about ")[1].split()[0])
         assert 1e4 * 1e-4 / epsilon < needed < 1e6 * 1e-4 / epsilon
-    counts = Counts(np.array([300.0, 300.0]), 0.0, 10.0, 10.0, 14.0)
+    counts = ClassCounts(np.array([300.0, 300.0]), 0.0, 10.0, 10.0, 14.0)
     model = LinearModel(np.zeros(3), np.zeros(1), 1.0, (np.zeros(3), np.ones(3)), counts)
     with pytest.warns(DeclarationWarning, match=r"by a factor of about 2e\+01\.$"):  # 12 / (600 * 0.001)
         warn_noise(model, 1e-3)
@@ -327,9 +327,6 @@ def test_arrays_are_diagnosed_too():
     assert [note.partition(":")[0] for note in model.diagnosis_.notes] == ["column 1"]
 
 
-# ---- budgets ----
-
-
 @pytest.mark.parametrize(("epsilon", "words"), [(11.0, "promises little"), (1e6, "promises nothing")])
 def test_an_epsilon_that_promises_nothing_is_cautioned_at_fit(epsilon, words):
     x = np.linspace(0, 1, 200)[:, None]
@@ -337,9 +334,6 @@ def test_an_epsilon_that_promises_nothing_is_cautioned_at_fit(epsilon, words):
         PrivateLogisticRegression(epsilon=epsilon, delta=1e-6, bounds=(0, 1), arithmetic="float").fit(
             x, x[:, 0] > 0.5
         )
-
-
-# ---- the command line and the report ----
 
 
 def test_fit_prints_the_notes_and_the_report_shows_them(tmp_path):

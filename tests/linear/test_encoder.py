@@ -237,9 +237,6 @@ def test_a_list_that_is_a_column_has_one_dimension_whatever_its_items_are(items)
     assert cells_of([*items, [1.0, 2.0]]).tolist()[-1] is None
 
 
-# ---- the transformers ----
-
-
 def test_public_bounds_passes_scikit_learn_s_checks():
     failing = {
         "check_estimators_empty_data_messages": "a table of no records is a table: its size is private"

@@ -38,7 +38,7 @@ from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRe
 from discreet.linear.schema import Schema
 from discreet.linear.storage import Storage
 from discreet.linear.transformers import PublicBounds
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 from support.linear_frames import FRAMES
 
 GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0, "arithmetic": "float"}
@@ -62,9 +62,6 @@ def table(records=4000, columns=3, seed=0):
 def binary(seed=0, **settings):
     x, score, rng = table(seed=seed, **settings)
     return x, (rng.random(len(x)) < 1 / (1 + np.exp(-score))).astype(int)
-
-
-# ---- scikit-learn ----
 
 
 @pytest.mark.parametrize(
@@ -173,9 +170,6 @@ def test_hashed_text_with_a_declared_norm():
         HashingVectorizer(n_features=32), PrivateLogisticRegression(epsilon=3.0, row_norm=1.0, unsafe_seed=0)
     )
     assert model.fit(texts, y).score(texts, y) > 0.95
-
-
-# ---- charging ----
 
 
 def total(epsilon):
@@ -333,9 +327,6 @@ def test_going_on_reduces_the_error():
     assert improved >= 3
 
 
-# ---- weights ----
-
-
 def test_weights_cannot_exceed_their_declared_maximum():
     wild = [0.5, 2.0, 1e300, -1.0, math.nan, math.inf, None, "x"]
     np.testing.assert_array_equal(record_weights(wild, 8, 2.0), [0.25, 1, 1, 0, 0, 1, 0, 0])
@@ -359,9 +350,6 @@ def test_weights_mean_what_they_say():
     np.testing.assert_allclose(clone(model).fit(x, y, np.where(y, 0.5, 1.0)).coef_, by_class, rtol=1e-6)
 
 
-# ---- tables of any size ----
-
-
 def test_rows_are_encoded_on_demand_and_the_model_does_not_notice():
     """A table that may not be kept in memory is encoded once, too; nothing else changes."""
     x, y = binary(records=1000)
@@ -376,7 +364,7 @@ def test_rows_are_encoded_on_demand_and_the_model_does_not_notice():
 
     def fitted(memory):
         asked.clear()
-        spending = Spending(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
+        spending = BudgetAllocator(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
         rows = encoding.on_demand(x.view(Watched))
         return fit_glm(
             Logistic(), rows, y, encoding.columns, spending, storage=Storage(memory)
@@ -387,16 +375,13 @@ def test_rows_are_encoded_on_demand_and_the_model_does_not_notice():
     assert once == again == 1
 
 
-# ---- what is not declared ----
-
-
 def test_ranges_are_found_wherever_the_numbers_are():
     rng = np.random.default_rng(0)
     spread = np.array([1.0, 1e-3, 1e6, 30.0, 0.0])
     centre = np.array([0.0, 0.0, -3e6, 2000.0, 0.0])
     x = centre + spread * rng.uniform(-1, 1, (5000, 5))
     x[0] = [1e300, -math.inf, math.nan, 0.0, 0.0]
-    spending = Spending(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
+    spending = BudgetAllocator(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
     found = learned_ranges(RawColumns(x), spending, 0.08).ranges
     for (lower, upper), middle, size in zip(found, centre, spread, strict=True):
         assert lower <= middle - 0.9 * size
@@ -408,7 +393,7 @@ def range_sums(x):
     """The sums behind two noisy histograms, with what one record may add to each."""
     seen = []
 
-    class Watched(Spending):
+    class Watched(BudgetAllocator):
         def _add_noise(self, total, event):
             seen.append(total)
             return super()._add_noise(total, event)
@@ -440,7 +425,7 @@ def test_ranges_without_records_stay_near_one():
     streams = [RandomStream(unsafe_seed=seed) for seed in range(20)]
     nobody = np.zeros((0, 1))
     found = [
-        learned_ranges(RawColumns(nobody), Spending(Budget(1.0, 1e-6), stream=s), 0.08).ranges[0]
+        learned_ranges(RawColumns(nobody), BudgetAllocator(Budget(1.0, 1e-6), stream=s), 0.08).ranges[0]
         for s in streams
     ]
     assert max(abs(edge) for span in found for edge in span) <= 2**40
@@ -525,9 +510,6 @@ def test_a_schema_with_everything():
         PrivateLogisticRegression(schema=schema, bounds=(0, 1)).fit(make(columns), y)
 
 
-# ---- other methods, arithmetic ----
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_the_same_interface(method):
     x, y = binary()
@@ -599,9 +581,6 @@ def test_huber_with_a_small_threshold_still_arrives():
         3.0, 1e-6, (-10, 10), loss="huber", huber_threshold=1.0, bounds=(-1, 1), unsafe_seed=0
     )
     np.testing.assert_allclose(model.fit(x, y).coef_, [3, -2], atol=0.3)
-
-
-# ---- honest where records are few ----
 
 
 @pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")

@@ -20,7 +20,7 @@ from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.parquet import ArrowSource, guarded
-from discreet.linear.private_reader import PrivateReader, Target
+from discreet.linear.private_reader import DeclaredTarget, PrivateReader
 from discreet.linear.row_source import store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage
@@ -78,9 +78,6 @@ def encoded(table):
 def rows():
     jobs = ("clerk", "farmer")
     return [(str(20 + k % 50), jobs[k % 2], f"20{10 + k % 9}-03-0{1 + k % 9}") for k in range(ROWS)]
-
-
-# ---- texts: CSV files, and every way to read them ----
 
 
 def csv_file(folder, bad, name="a.csv"):
@@ -206,9 +203,6 @@ def test_a_context_is_an_exception_too():
 
     assert MARK not in heard(lambda: list(guarded(batches, "a query")))[2]
     assert MARK in heard(twin)[2]  # "from None" hides it from a traceback and keeps it
-
-
-# ---- types: days that Python does not have, texts that are not UTF-8 ----
 
 
 def arrow_table(bad):
@@ -356,9 +350,6 @@ def test_dates_of_files_are_dates_of_numpy(tmp_path):
     assert since[BAD].astype(np.int64) == 10**9
 
 
-# ---- lists, masks, ids: one item changes no other ----
-
-
 def test_one_scalar_among_rows_of_one_label():
     x = np.random.default_rng(0).random((500, 2))
     labels = [[k % 2] for k in range(500)]
@@ -453,9 +444,6 @@ def test_what_a_model_warns_of_is_not_passed_on():
     assert (error, told) == (None, "")
 
 
-# ---- what else must not be shown ----
-
-
 def test_the_rows_of_partitions_are_not_shown(tmp_path):
     from discreet.linear.partitions import Partitions
 
@@ -470,11 +458,11 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
     from discreet.linear.gate.raw import PowerCells, RawColumns
-    from discreet.trusted.spending import Spending
+    from discreet.trusted.spending import BudgetAllocator
 
     rule = GaussianFilter(Budget(1.0, 1e-6))
     with Ledger.in_memory(rule) as ledger:
-        spending = Spending(Budget(1.0, 1e-6), Till.open(ledger, rule), arithmetic="float")
+        spending = BudgetAllocator(Budget(1.0, 1e-6), Till.open(ledger, rule), arithmetic="float")
         spending.stage("counts", share=0.1).ask(RawColumns(np.zeros((0, 1))), PowerCells(1))
         Till.open(ledger, rule).pay(Gaussian(6.0), name="another-fit")
         with pytest.raises(BudgetExceeded) as caught:
@@ -522,9 +510,6 @@ def test_split_keeps_records_with_line_breaks_whole(tmp_path):
         assert side["note"].tolist() == [f"one\n{k}\nthree" for k in side["id"]]
 
 
-# ---- what opens a table is not believed: hostile twins of the functions in discreet.linear.sources ----
-
-
 def hostile(batches):
     """A source of two columns that ``batches`` yields whatever it likes for."""
     return ArrowSource("hostile", pa.schema([("a", pa.float64()), ("b", pa.float64())]), batches)
@@ -532,7 +517,7 @@ def hostile(batches):
 
 def read_hostile(batches):
     columns = dict.fromkeys("ab", Numeric(0, 9))
-    return PrivateReader(Target(), lambda source, y: columns).read(hostile(batches), "b", None, None)
+    return PrivateReader(DeclaredTarget(), lambda source, y: columns).read(hostile(batches), "b", None, None)
 
 
 class Ragged:

@@ -103,9 +103,6 @@ def test_parameters_are_checked(make, value):
         make(value)
 
 
-# ---- losses of others ----
-
-
 @dataclass(frozen=True)
 class Quantile(Loss):
     """Written from outside: the pinball loss, its corner rounded over ``width``."""

@@ -20,7 +20,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import count_classes
 from discreet.linear.losses import Logistic
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 DRAWS = 1500
 BELOW = 2.0**-54  # no number with an exponent of a half or more has bits there
@@ -38,7 +38,7 @@ def noisy_counts(records_of_the_class, arithmetic):
     y = np.r_[np.zeros(5), np.ones(records_of_the_class)]
     records = Records(Logistic(), np.full((len(y), 1), 0.5), y, Columns(numerics=1))
     stream = RandomStream(unsafe_seed=7 + records_of_the_class, threads=1)
-    stage = Spending(Budget(8.0, 1e-6), stream=stream, arithmetic=arithmetic).stage("counts", 0.5)
+    stage = BudgetAllocator(Budget(8.0, 1e-6), stream=stream, arithmetic=arithmetic).stage("counts", 0.5)
     stage._left["counts"] = DRAWS  # as if it were fitted again and again
     return np.array([count_classes(records, 2, stage).classes[1] for _ in range(DRAWS)])
 
@@ -63,7 +63,7 @@ def test_the_residues_of_whole_numbers_are_the_same_on_neighbouring_tables():
         shares = []
         for records in (0, 1):
             counts = noisy_counts(records, "hardened")
-            grid = Spending(Budget(8.0, 1e-6)).stage("counts", 0.5).grid(1.0)
+            grid = BudgetAllocator(Budget(8.0, 1e-6)).stage("counts", 0.5).grid(1.0)
             whole = counts / grid
             assert np.array_equal(whole, np.rint(whole))
             shares.append(np.bincount((whole % steps).astype(int), minlength=steps) / DRAWS)
@@ -89,7 +89,7 @@ def lattices(model, rows, monkeypatch, released):
         seen.append((total.arithmetic, total.grid, noisy))
         return noisy
 
-    monkeypatch.setattr(Spending, "_add_noise", release)
+    monkeypatch.setattr(BudgetAllocator, "_add_noise", release)
     rng = np.random.default_rng(0)
     x, y = rng.random((401, 3)), rng.integers(0, 2, 401)
     model.fit(x[:rows], y[:rows])
@@ -101,7 +101,7 @@ def lattices(model, rows, monkeypatch, released):
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_every_release_of_a_default_fit_is_whole_steps_of_a_public_grid(name, epsilon, monkeypatch):
     kind, settings = MODELS[name]
-    released = Spending._add_noise
+    released = BudgetAllocator._add_noise
     for rows in (400, 401):
         model = kind(epsilon=epsilon, **{"bounds": (0, 1), **settings})
         seen = lattices(model, rows, monkeypatch, released)

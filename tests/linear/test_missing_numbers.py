@@ -8,7 +8,7 @@ import pytest
 
 import discreet
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.gate.coordinates import Marginals, Released
+from discreet.linear.gate.coordinates import Marginals, ReleasedCounts
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import Records
@@ -149,10 +149,10 @@ def test_the_mean_of_those_that_are_there():
     bins[:, 4:9] = 1200.0
     bins[0, 32] = 4000.0
     centre = np.array([0.6 * 0.1 + 0.4 * 0.5, 0.1])
-    known = Marginals(centre, np.ones(2), np.zeros(2), np.ones(2), Released(bins, np.empty(0), 5.0))
+    known = Marginals(centre, np.ones(2), np.zeros(2), np.ones(2), ReleasedCounts(bins, np.empty(0), 5.0))
     np.testing.assert_allclose(means_of_present(known, 2, 10_000.0), [0.1, 0.1], atol=1e-9)
     empty = known._replace(
-        released=Released(np.where(np.arange(64) == 32, 9990.0, 0.0)[None], np.empty(0), 5.0)
+        released=ReleasedCounts(np.where(np.arange(64) == 32, 9990.0, 0.0)[None], np.empty(0), 5.0)
     )
     assert means_of_present(empty._replace(centre=np.array([0.5])), 1, 10_000.0) == pytest.approx(0.5)
     assert LinearModel(

@@ -75,8 +75,6 @@ def place(tmp_path_factory):
     return folder
 
 
-# ---- predictions from the text alone ----
-
 TABLE = """age,hours,job,smoker,only
 40,30,clerk,yes,yes
 0,30,farmer,no,no
@@ -140,9 +138,6 @@ def test_predictions_can_be_computed_from_model_json_alone(place):
     assert not np.allclose(by_hand(without), by_hand(text), atol=0.1)  # the clamps matter
 
 
-# ---- whose certificate ----
-
-
 def altered(place, tmp_path, change=None):
     """A copy of the model of numbers whose text, as a dictionary, was changed."""
     folder = tmp_path / "m"
@@ -198,9 +193,6 @@ def test_an_old_certificate_is_verified_but_vouches_for_no_weights(place, tmp_pa
     assert run("predict", folder, "-", input=TABLE).exit_code == 0
     aged(folder, lambda text: text.update(certificate="a" * 64))
     rejected(folder, "certificate.json is not the certificate that model.json names")
-
-
-# ---- attacks ----
 
 
 def test_other_weights_do_not_pass_under_a_signed_certificate(place, tmp_path):
@@ -291,9 +283,6 @@ def test_a_model_of_several_parties_is_known_by_its_study():
         insist_belonging("m", {"study": {}, "digest": "b" * 64}, None, certificate)
     with pytest.raises(CertificateRejected, match="another study"):
         insist_belonging("m", {"study": {}}, None, certificate)
-
-
-# ---- what is said ----
 
 
 def test_what_fit_says_of_columns_delta_and_a_single_class(place):

@@ -23,13 +23,13 @@ from discreet.linear import (
 from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
-from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable, Question
+from discreet.linear.gate.partitioned_rows import PartitionedTable, PartitionQuery, QueryContext
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.packed_questions import Packed, unpack
-from discreet.linear.partition_answers import Reading, Task, answer
-from discreet.linear.partition_results import Answer, PartitionSums
-from discreet.linear.partitions import Part
+from discreet.linear.partition_answers import PartitionTask, Reading, answer
+from discreet.linear.partition_results import PartitionReply, PartitionSums
+from discreet.linear.partitions import PartitionFile
 from discreet.linear.public_log import PublicLog
 from discreet.linear.tables import table_in
 from discreet.linear.user_routing import Share
@@ -85,11 +85,8 @@ def test_pairs_that_are_found_give_the_bits_of_one_table(tmp_path):
     assert any(b"Crossings" in question.asked for question in engine.questions)
 
 
-# ---- one answer for each partition ----
-
-
 def sum_of(place, *counts, release=0, **more):
-    return Answer("sum", place, release, np.array(counts, np.int64), 1.0, GRID)._replace(**more)
+    return PartitionReply("sum", place, release, np.array(counts, np.int64), 1.0, GRID)._replace(**more)
 
 
 def tally(places=2, most=(100, 100)):
@@ -132,8 +129,8 @@ def test_a_partition_that_answers_twice_counts_once():
         (sum_of(1, 1, 2, counts=np.array([0.5, 1.0])), "another kind"),
         (sum_of(1, 1, 2, counts=None), "not one of a partition"),
         (sum_of(1, 0, 2**40), "more than its rows"),
-        (Answer("changed", 1, 0), "its file changed"),
-        (Answer("failed", 1, 0), "the worker failed"),
+        (PartitionReply("changed", 1, 0), "its file changed"),
+        (PartitionReply("failed", 1, 0), "the worker failed"),
     ],
 )
 def test_lies_and_changes_stop_the_fit(answer, said):
@@ -146,7 +143,7 @@ def test_lies_and_changes_stop_the_fit(answer, said):
 def test_without_an_answer_of_all_there_is_no_total():
     counted = tally()
     counted.add(sum_of(0, 1, 2))
-    counted.add(Answer("lost", 1, 0))
+    counted.add(PartitionReply("lost", 1, 0))
     assert counted.missing == [1]
     with pytest.raises(PlanViolation, match="nothing is released"):
         counted.total()
@@ -179,13 +176,13 @@ def forget():
 def some_question(release=0, width=2):
     """How many records there are of each class, as a fit asks it first."""
     query = Blocks((Cells(ClassOf(Logistic()), width + 1),), bound=1.0, everybody=True)
-    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
-    return Question(release, view.data, asked.data, {**view.parts, **asked.parts}, GRID)
+    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(QueryContext(query))
+    return PartitionQuery(release, view.data, asked.data, {**view.parts, **asked.parts}, GRID)
 
 
 def some_task(part, fit, reading=True, target="label", **of_question):
     reading = Reading(for_workers(model()), target) if reading else None
-    return Task(fit, Share(0, part), reading, some_question(**of_question))
+    return PartitionTask(fit, Share(0, part), reading, some_question(**of_question))
 
 
 def test_a_worker_without_the_rows_or_a_part_of_the_question_says_so(tmp_path):
@@ -223,14 +220,11 @@ def test_partitioned_rows_show_nothing():
         for look in (len, bool, iter, np.asarray, pickle.dumps):
             with pytest.raises(TypeError, match="Private rows"):
                 look(one)
-    assert (repr(table), repr(rows)) == ("PartitionedTable(partitions=2)", "PartitionedRows(TargetRows)")
+    assert (repr(table), repr(rows)) == ("PartitionedTable(partitions=2)", "PartitionedRecords(TargetRows)")
     with pytest.raises(PlanViolation, match="Only encoded records"):
         rows.in_curves(None)
     with pytest.raises(PlanViolation, match="nothing is released"):
         rows._total(Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0), GRID)  # nobody answered
-
-
-# ---- files ----
 
 
 def test_a_file_that_changes_stops_the_fit(tmp_path):
@@ -253,7 +247,7 @@ def test_workers_answer_with_codes_and_no_word_of_a_record(tmp_path, trouble, mo
         (tmp_path / "part-0.parquet").unlink()
     elif trouble == "other columns":
         pd.DataFrame({"secret-cell": [1.0]}).to_parquet(part.path)
-        part = Part.of(part.path)
+        part = PartitionFile.of(part.path)
     else:
         monkeypatch.setattr(module.PrivateTable, "rows", lambda *_: 1 / 0)
     found = answer(some_task(part, trouble))
@@ -273,9 +267,6 @@ def test_partitions_are_parquet_files(tmp_path):
         with pytest.raises(InvalidParameter, match=said) as refused:
             Partitions(tmp_path / pattern)
         assert "secret" not in str(refused.value)
-
-
-# ---- a driver that is killed ----
 
 
 class Killed(BaseException):

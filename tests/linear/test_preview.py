@@ -135,9 +135,6 @@ def test_only_the_recipe_has_a_preview():
         PrivateLogisticRegression(method="descent").preview(1000, columns=3)
 
 
-# ---- the command ----
-
-
 def run(*words):
     return CliRunner().invoke(main, ["fit", *map(str, words)])
 

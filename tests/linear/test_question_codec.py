@@ -17,7 +17,7 @@ from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf, TargetBin, TargetMoments, Values
 from discreet.linear.gate.clipped_gradients import ClippedGradient, HalfOctaves, Scores, Target
 from discreet.linear.gate.column_pairs import Ranks, Residual
-from discreet.linear.gate.coordinates import Marginals, Released, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals, ReleasedCounts, SmoothCurves, Standardised, Whitened
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -47,7 +47,7 @@ LEARNT = SchemaEncoding(SCHEMA.with_bounds({"pay": (0.0, 8.0)}), ("pay",), ("pay
 LEARNT.missing = np.array([0.25, 0.75])
 COLUMNS = LEARNT.columns
 FOUR = np.arange(1.0, 5.0)
-MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, Released(FOUR, FOUR, 1.0))
+MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, ReleasedCounts(FOUR, FOUR, 1.0))
 ROTATION = np.asfortranarray(np.arange(25.0).reshape(5, 5) / 7)
 WHITE = Whitened(MARGINALS, ROTATION)
 BASIS = Basis(

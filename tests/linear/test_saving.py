@@ -63,8 +63,6 @@ def test_a_folder_without_a_certificate_says_so(tmp_path):
     assert discreet.load(folder).certificate_ is None
 
 
-# ---- round trips ----
-
 COLUMNS = {
     "age": {"bounds": [18, 100]},
     "hours": {"bounds": [0, 80], "missing": "flag"},

@@ -16,9 +16,9 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Unit,
 )
-from discreet.linear.gate.partitioned_rows import Question
-from discreet.linear.partition_answers import Reading, Task, answer
-from discreet.linear.partition_results import Answer
+from discreet.linear.gate.partitioned_rows import PartitionQuery
+from discreet.linear.partition_answers import PartitionTask, Reading, answer
+from discreet.linear.partition_results import PartitionReply
 from discreet.linear.user_routing import Ids, UserCounts, UserCountTask, count_users, route_users
 from support.partitions_here import Here, for_workers, model, shares_of
 
@@ -44,9 +44,6 @@ def written(folder, table, cuts=(0, 250, 250, 600)):
     return Partitions(folder / "part-*.parquet")
 
 
-# ---- the bits of one table ----
-
-
 @pytest.mark.parametrize(
     ("make", "more"),
     [
@@ -67,15 +64,12 @@ def test_people_in_several_files_give_the_bits_of_one_table(tmp_path, make, more
     assert found.certificate_.guarantee.unit == "person"
 
 
-# ---- (U4): what a person moves ----
-
-
 def sums(shares, questions):
     """The sum of every release over all partitions, in whole numbers, and the largest norm of one addition."""
     reading, fit = Reading(for_workers(model(unit="person")), "label"), str(shares)
     found = []
     for question in questions:
-        answers = [answer(Task(fit, share, reading, question)) for share in shares]
+        answers = [answer(PartitionTask(fit, share, reading, question)) for share in shares]
         assert {one.code for one in answers} == {"sum"}
         total = np.sum([one.counts for one in answers], axis=0)
         found.append((total, answers[0].clip_norm / answers[0].grid))
@@ -99,9 +93,6 @@ def test_a_person_in_all_files_moves_every_sum_by_the_clip_norm_at_most(tmp_path
     assert len(moved) > 40
     assert max(moved) > 0.5  # somebody whom one sees
     assert (max(moved) > 1) == broken
-
-
-# ---- everybody has one route ----
 
 
 def test_every_row_is_read_once_and_all_of_a_person_in_one_place():
@@ -152,9 +143,6 @@ def test_a_home_says_nothing_of_people():
     assert "key" not in repr(route)
 
 
-# ---- files and lies ----
-
-
 def test_files_that_changed_or_have_no_such_column_are_told_by_codes(tmp_path):
     first, second = shares_of(written(tmp_path / "files", frame(30, 5), cuts=(0, 15)))
     assert count_users(UserCountTask(first, Ids("nobody", b""))).code == "refused"
@@ -171,7 +159,9 @@ def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
     share = next(share for share in shares_of(partitions, "person") if share.route.files == (0, 1))
     frame(61, 5).to_parquet(tmp_path / "files" / f"part-{1 - share.place}.parquet")
     reading = Reading(for_workers(model(unit="person")), "label")
-    assert answer(Task("guest", share, reading, Question(0, b"", b"", {}, 1.0))).code == "changed"
+    assert (
+        answer(PartitionTask("guest", share, reading, PartitionQuery(0, b"", b"", {}, 1.0))).code == "changed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,14 +176,14 @@ def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
 )
 def test_lists_that_no_file_could_give_stop_the_fit(counts, said):
     with pytest.raises(PlanViolation, match=said):
-        UserCounts([10]).add(Answer("sum", 0, 0, np.array(counts, np.int64)))
+        UserCounts([10]).add(PartitionReply("sum", 0, 0, np.array(counts, np.int64)))
 
 
 def test_two_lists_that_differ_stop_the_fit():
     register = UserCounts([10, 10])
-    register.add(Answer("sum", 0, 0, np.array([[1], [2]])))
-    register.add(Answer("sum", 0, 0, np.array([[1], [2]])))
+    register.add(PartitionReply("sum", 0, 0, np.array([[1], [2]])))
+    register.add(PartitionReply("sum", 0, 0, np.array([[1], [2]])))
     with pytest.raises(PlanViolation, match="two different sums"):
-        register.add(Answer("sum", 0, 0, np.array([[1], [3]])))
+        register.add(PartitionReply("sum", 0, 0, np.array([[1], [3]])))
     with pytest.raises(PlanViolation, match="gave no sum"):
         register.answers()

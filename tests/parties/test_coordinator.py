@@ -13,7 +13,7 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.events import Gaussian
 from discreet.parties import Coordinator, observers, sgd2
 from discreet.parties.messages import DirectTransport, Message, Refusal, Roster
-from discreet.parties.optimizers import Descent, Iterate, project, step_size, update_square
+from discreet.parties.optimizers import Iterate, UpdateRule, project, step_size, update_square
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Aggregation, Network, Privacy
 from support.parties_bank import DIMENSION, ROSTER, SIZES, Silent, hello, read, study, unsigned_party
@@ -25,9 +25,6 @@ PLAN = study()
 def direct(plan=PLAN):
     parties = {name: unsigned_party(plan, name, stream=Silent()) for name in SIZES}
     return DirectTransport({name: party.answer for name, party in parties.items()})
-
-
-# ---- whom it believes ----
 
 
 def test_a_network_needs_a_roster():
@@ -121,9 +118,6 @@ def test_progress_shows_planned_numbers_and_who_is_missing():
     seen = []
     Coordinator(PLAN, direct(), Roster.without_wire(), progress=seen.append).run()
     assert [(p.update, p.updates, p.missing) for p in seen] == [(k, 20, ()) for k in range(1, 21)]
-
-
-# ---- its memory ----
 
 
 def test_the_state_survives_on_disk(tmp_path):
@@ -221,9 +215,6 @@ def test_the_first_model_is_checked(start):
         Coordinator(PLAN, direct(), Roster.without_wire(), start=start)
 
 
-# ---- steps ----
-
-
 def test_steps_of_the_notes():
     """On the gradient of the mean they are n times those on the sum, and shrink as the notes say."""
     plan = study(steps="notes-convex", radius=3.0)
@@ -243,7 +234,7 @@ def test_steps_of_the_notes():
 def test_averages_are_those_of_the_theory():
     strong = study(steps="notes-strongly-convex", strong_convexity=0.1, radius=3.0)
     for plan, weights in ((PLAN, np.ones(6)), (strong, np.arange(1.0, 7.0))):
-        descent, now = Descent(plan, lambda t: 0.3), Iterate.start(np.ones(DIMENSION))
+        descent, now = UpdateRule(plan, lambda t: 0.3), Iterate.start(np.ones(DIMENSION))
         path = [now.theta]
         for t in range(5):
             now = descent.update(now, np.full(DIMENSION, float(t)))
@@ -273,9 +264,6 @@ def test_a_late_network_is_waited_for_as_long_as_the_study_says():
     with pytest.raises(StudyStopped):
         Coordinator(plan, Slow({}), ROSTER).run()
     assert set(asked) == {7.0}
-
-
-# ---- too many missing ----
 
 
 def silent(plan, *names):

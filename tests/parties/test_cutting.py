@@ -11,9 +11,9 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.parties import observers, sgd2
 from discreet.parties.messages import longest_message
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.sgd2 import cut_sum
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms
 from support.paid import paid
 from support.parties_bank import DIMENSION, SIZES, Silent, holders, study
 
@@ -81,7 +81,7 @@ def test_one_record_moves_it_by_no_more_than_it_states():
 
 def test_parties_cut_their_sums_and_the_noise_grows_along():
     plan = study(party_bound=2.0)
-    terms, theta = Terms(plan, "cem"), np.full(DIMENSION, 5.0)
+    terms, theta = PartyPlan(plan, "cem"), np.full(DIMENSION, 5.0)
     loose = sgd2.bounded_sum(study(), holders()["cem"], theta, None)
     total = sgd2.bounded_sum(plan, holders()["cem"], theta, None)
     assert np.linalg.norm(loose.value * loose.grid) > 4
@@ -89,14 +89,14 @@ def test_parties_cut_their_sums_and_the_noise_grows_along():
     assert noise_steps(terms.noise, total.clip_norm, plan.grid) > noise_steps(terms.noise, 1.0, plan.grid)
     sent = sgd2.noisy_sum(terms, holders()["cem"], theta, Silent(), paid(terms.step_noise, 1.0, Silent()))
     assert np.linalg.norm(sent) <= 2.0
-    loose_terms = Terms(study(), "cem")
+    loose_terms = PartyPlan(study(), "cem")
     permit = paid(loose_terms.step_noise, 1.0, Silent())
     assert np.linalg.norm(sgd2.noisy_sum(loose_terms, holders()["cem"], theta, Silent(), permit)) > 4
 
 
 def test_a_secure_sum_of_bounded_parties_is_bounded():
     plan = study(party_bound=0.5, aggregation=Aggregation("secure"))
-    terms = Terms(plan, "ann")
+    terms = PartyPlan(plan, "ann")
     permit = paid(terms.step_noise, 1.0, Silent())
     counts = sgd2.noisy_counts(terms, holders()["ann"], np.ones(DIMENSION), Silent(), permit)
     assert squared(counts) <= (0.5 / plan.grid) ** 2
@@ -121,7 +121,7 @@ def test_messages_longer_than_honest_ones_do_not_count(party_bound):
     longest = longest_message(plan, "ann")
     noise = plan.noise_multiplier * (DIMENSION**0.5 + (280 * np.log(2)) ** 0.5)
     assert longest == pytest.approx((party_bound or SIZES["ann"]) + noise, rel=2e-3)
-    stream, terms, holder = RandomStream(unsafe_seed=1), Terms(plan, "ann"), holders()["ann"]
+    stream, terms, holder = RandomStream(unsafe_seed=1), PartyPlan(plan, "ann"), holders()["ann"]
     permit = paid(terms.step_noise, 1.0, stream, times=200)
     sent = [sgd2.noisy_sum(terms, holder, np.ones(DIMENSION), stream, permit) for _ in range(200)]
     assert max(map(np.linalg.norm, sent)) < longest / 1.5

@@ -10,10 +10,10 @@ from discreet.certificate import Arithmetic, Certificate
 from discreet.certificate.signatures import public_key_of
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
 from discreet.parties import Coordinator
-from discreet.parties.joint import Ending, JointCertificate
+from discreet.parties.joint import FinalModel, JointCertificate
 from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation
-from discreet.parties.terms import Terms
 from discreet.plan.plan import Plan
 from support.parties_bank import KEYS, ROSTER, SIZES, hello, holders, ledger_of, party_of, read, study
 from support.parties_wire import Wire
@@ -23,7 +23,7 @@ EVERYBODY = {**ROSTER, "coordinator": public_key_of(KEY)}
 ALL = Roster(EVERYBODY)
 PLAN = study(rounds=3)
 MODEL = np.array([0.5, -1.0, 2.0, 0.3])
-HONEST = Ending(PLAN.digest(), Roster(EVERYBODY).digest(), MODEL)
+HONEST = FinalModel(PLAN.digest(), Roster(EVERYBODY).digest(), MODEL)
 
 
 def party(plan=PLAN, roster=EVERYBODY, **settings):
@@ -44,18 +44,15 @@ def body(ending, **changed):
     return replace(message, **changed)
 
 
-# ---- who can end a study ----
-
-
 @pytest.mark.parametrize(
     "frame",
     [
         HONEST.message().encode(),
         HONEST.message().encode(KEYS["stranger"], ALL),
         HONEST.message().encode(KEYS["bob"], ALL),
-        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEY, ALL),
-        Ending(PLAN.digest(), HONEST.roster, MODEL[:3]).message().encode(KEY, ALL),
-        Ending(PLAN.digest(), HONEST.roster, MODEL * np.nan).message().encode(KEY, ALL),
+        FinalModel(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEY, ALL),
+        FinalModel(PLAN.digest(), HONEST.roster, MODEL[:3]).message().encode(KEY, ALL),
+        FinalModel(PLAN.digest(), HONEST.roster, MODEL * np.nan).message().encode(KEY, ALL),
         body(HONEST, array=HONEST.message().array[:-1]).encode(KEY, ALL),
         body(HONEST, array=HONEST.message().array[:40]).encode(KEY, ALL),
         body(HONEST, array=MODEL).encode(KEY, ALL),
@@ -86,7 +83,7 @@ def test_what_the_coordinator_did_not_sign_for_this_study_and_roster_ends_nothin
 
 def test_the_end_of_another_study_is_not_ours():
     other = study(rounds=4)
-    frame = Ending(other.digest(), HONEST.roster, MODEL).message().encode(KEY, ALL)
+    frame = FinalModel(other.digest(), HONEST.roster, MODEL).message().encode(KEY, ALL)
     assert refusal(party().answer(frame)) is Refusal.OTHER_STUDY
 
 
@@ -94,7 +91,9 @@ def test_without_the_coordinators_key_in_the_roster_nobody_can_end_a_study():
     made = party_of(PLAN, "ann")
     made.answer(hello(PLAN, "ann"))
     frame = (
-        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"], Roster(ROSTER))
+        FinalModel(PLAN.digest(), Roster(ROSTER).digest(), MODEL)
+        .message()
+        .encode(KEYS["ann"], Roster(ROSTER))
     )
     assert refusal(made.answer(frame)) is Refusal.MALFORMED
     assert made.ending is None
@@ -116,7 +115,7 @@ def test_the_signed_end_brings_the_model_and_the_certificate_goes_back():
 def test_after_the_end_there_is_no_other_model_and_no_other_round():
     made = party()
     made.answer(HONEST.message().encode(KEY, ALL))
-    other = Ending(PLAN.digest(), HONEST.roster, -MODEL).message().encode(KEY, ALL)
+    other = FinalModel(PLAN.digest(), HONEST.roster, -MODEL).message().encode(KEY, ALL)
     assert refusal(made.answer(other)) is Refusal.OTHER_REQUEST
     question = Message(PLAN.digest(), "sum", 1, "*", MODEL).encode(KEY, ALL)
     assert refusal(made.answer(question)) is Refusal.BEYOND_PLAN
@@ -147,10 +146,7 @@ def test_bytes_that_are_no_end_are_malformed():
         array = good.array.copy()
         array[rng.integers(32, len(array))] ^= rng.integers(1, 256, dtype=np.uint8)
         with pytest.raises(MalformedMessage):
-            Ending.of(replace(good, array=array))
-
-
-# ---- before the beginning ----
+            FinalModel.of(replace(good, array=array))
 
 
 class Noting:
@@ -188,9 +184,6 @@ def test_a_prepared_party_has_done_once_what_the_first_round_asks_for(algorithm)
     question = Message(plan.digest(), QUESTIONS[algorithm], 1, name, MODEL)
     assert read(made.answer(question.encode())).kind == "noisy"
     assert set(holder.asked) == before
-
-
-# ---- handing it out ----
 
 
 class SignedWire(Wire):
@@ -251,9 +244,6 @@ def test_certificates_of_others_are_not_taken_for_a_partys_own():
     wire.fault = swapped
     taken = coordinator.finish(SIZES)
     assert [name for name, found in taken.items() if found is None] == ["bob"]
-
-
-# ---- the joint certificate ----
 
 
 @pytest.fixture(scope="module")
@@ -342,8 +332,8 @@ def resigned(joint, **changes):
 def test_a_party_cannot_certify_something_else_than_the_study_asks(joint):
     """What follows from the study is computed again: the party's word that it carried it out is not enough."""
     plan = joint.certificates["ann"].plan
-    other = Terms(study(rounds=9), "ann").rule
-    cheaper = Terms(study(rounds=3, privacy=(0.5, 1e-3)), "ann").rule
+    other = PartyPlan(study(rounds=9), "ann").rule
+    cheaper = PartyPlan(study(rounds=3, privacy=(0.5, 1e-3)), "ann").rule
     invented = {"study": study(rounds=9).to_dict(), "digest": PLAN.digest(), "party": "ann"}
     for changed in (
         Plan.adaptive(plan.name, other, plan.settings),

@@ -6,7 +6,7 @@ import pytest
 from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.parties import Coordinator
-from discreet.parties.messages import Message, Pause
+from discreet.parties.messages import Backoff, Message
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
 from support.paid import paid
@@ -217,13 +217,10 @@ def test_missing_charges_are_detected():
         wire.check()
 
 
-# ---- who is left alone, and for how long ----
-
-
 def test_who_does_not_answer_is_asked_less_often_but_within_a_timeout():
     """Sixty-four updates may take minutes: who is back is asked after one timeout at most."""
     now = [0.0]
-    pause = Pause(10.0, lambda: now[0])
+    pause = Backoff(10.0, lambda: now[0])
     asked = []
     for update in range(300):
         if pause.over(update):

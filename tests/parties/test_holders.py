@@ -148,9 +148,6 @@ def test_linear_settings_are_checked(changes, named):
         LinearHolder(Logistic(), settings.pop("X"), settings.pop("y"), **settings)
 
 
-# ---- torch ----
-
-
 def losses(model, batch):
     x, y = batch
     return nn.functional.cross_entropy(model(x), y, reduction="none")

@@ -20,8 +20,8 @@ from discreet.linear.schema import Schema
 from discreet.parties import Party, Study
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.network.kits import open_kit, revoked_parties
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.table_ledger import kit_lock, ledger_lock, table_lock
-from discreet.parties.terms import Terms
 from support.small_study import free_port
 
 SCHEMA = """
@@ -234,7 +234,7 @@ def test_consent_is_asked_once_for_one_study(folder):
     assert "consented" in again.stderr
     with Ledger.open(folder / "a.ledger") as ledger:
         assert ledger.spent() is None
-        assert ledger.rule == Terms(made, "a").rule
+        assert ledger.rule == PartyPlan(made, "a").rule
 
 
 def test_a_table_with_another_number_of_records_is_refused_on_the_partys_own_screen(folder):
@@ -315,9 +315,6 @@ def test_a_missing_file_is_one_sentence(folder, missing):
     assert not list(folder.parent.rglob("*.ledger"))
 
 
-# ---- one budget for one table ----
-
-
 def joined(kit, *words, table="a.csv"):
     """What ``join`` says on the party's screen, up to the coordinator that is not there."""
     result = run("join", "study.toml", "--data", table, "--kit", kit, "--yes", "--wait", 0.1, *words)
@@ -331,7 +328,7 @@ def ledgers(folder):
 
 def spend(place, steps):
     """What a party does in so many rounds."""
-    terms = Terms(agreed(), "a")
+    terms = PartyPlan(agreed(), "a")
     with Ledger.open(place) as ledger:
         ledger.run(terms.event, terms.plan().digest(), name="demo/a").reserve(steps)
 
@@ -459,9 +456,6 @@ def test_a_ledger_that_was_rolled_back_does_not_join(folder):
     assert "anchor" in refused(*JOIN, "kits/a.zip", "--yes", "--anchor", "anchor.json", status=2)
 
 
-# ---- what is said ----
-
-
 def test_sgd1_without_tokens_says_how_many_messages_it_plans(folder):
     """It planned the square of the number of records, and said nothing of it."""
     text = (folder / "study.toml").read_text()
@@ -496,7 +490,7 @@ def test_the_owner_is_told_once_for_each_reason_that_a_request_was_refused(capsy
 def test_a_party_counts_what_it_refuses(folder):
     kit = open_kit("kits/a.zip")
     holder = JointModel.of(agreed()).holder(folder / "a.csv")
-    with Ledger.in_memory(Terms(agreed(), "a").rule) as ledger:
+    with Ledger.in_memory(PartyPlan(agreed(), "a").rule) as ledger:
         party = Party("a", agreed(), holder, ledger, kit.signing_key(), kit.roster)
         party.answer(b"nonsense")
         party.answer(b"nonsense")

@@ -10,7 +10,7 @@ from discreet.ledger import Ledger
 from discreet.parties import Party, sgd2
 from discreet.parties.ledger_heads import LedgerHeads
 from discreet.parties.messages import Roster
-from discreet.parties.terms import Terms
+from discreet.parties.party_plan import PartyPlan
 from support.parties_bank import DIMENSION, hello, holders, read, study
 
 PLAN = study(rounds=60)
@@ -24,7 +24,7 @@ class Joined:
         self.folders = tmp_path / "kit", tmp_path / "tables"
         self.heads = LedgerHeads(self.place, *self.folders, **given)
         self.heads.insist_on_newest()
-        rule = Terms(PLAN, "ann").rule
+        rule = PartyPlan(PLAN, "ann").rule
         self.ledger = Ledger.open_or_create(self.place, rule)
         self.heads.check(self.ledger)
         words = ("ann", PLAN, holders()["ann"], self.ledger, None, Roster.without_wire())
@@ -96,7 +96,7 @@ def test_a_ledger_that_is_gone_or_was_begun_anew_is_refused(tmp_path):
         file.unlink()
     with pytest.raises(LedgerUnavailable, match="is gone"):
         Joined(tmp_path)
-    Ledger.create(first.place, Terms(PLAN, "ann").rule).close()
+    Ledger.create(first.place, PartyPlan(PLAN, "ann").rule).close()
     with pytest.raises(LedgerCorrupted, match="not the one that paid"):
         Joined(tmp_path)
 

@@ -18,8 +18,8 @@ from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, Study, observers, rehearse, round_sums, sgd1, sgd2
 from discreet.parties.messages import DirectTransport, Message, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Privacy, Training
-from discreet.parties.terms import Terms
 from discreet.pytorch.torch_holder import TorchHolder
 from support.paid import paid
 from support.parties_bank import unsigned_party
@@ -89,7 +89,7 @@ def test_sgd1_shows_the_sex_of_nobody():
 def category_shown(arithmetic, holders):
     """In how many messages of SGD2 it shows that nobody is marked, if nobody is, and if one patient is."""
     plan = study_of("sgd2", arithmetic, rounds=400)
-    terms, stream, theta = Terms(plan, "ann"), RandomStream(unsafe_seed=3), np.array([0.1, -0.2, 0.3])
+    terms, stream, theta = PartyPlan(plan, "ann"), RandomStream(unsafe_seed=3), np.array([0.1, -0.2, 0.3])
     hits = []
     for holder in holders:
         permit = paid(terms.step_noise, 1.0, stream, times=400)
@@ -143,7 +143,7 @@ def test_sgd2_does_not_show_that_nobody_is_in_a_category(kind):
 def test_the_lowest_bits_of_hardened_messages_are_uniform_whoever_is_in_it(bits):
     """Chi-square in both worlds: what attacks on other bits than these would look at."""
     plan = study_of("sgd2", "hardened", rounds=400)
-    terms, stream = Terms(plan, "ann"), RandomStream(unsafe_seed=4)
+    terms, stream = PartyPlan(plan, "ann"), RandomStream(unsafe_seed=4)
     for marked in ([], [0]):
         holder = patients(40, marked)
         permit = paid(terms.step_noise, 1.0, stream, times=1000)

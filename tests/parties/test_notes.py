@@ -28,7 +28,7 @@ from discreet.parties.notes import (
     strongly_convex_step_size,
     weighted_step_size,
 )
-from discreet.parties.who_sees.binomial import most_likely_count
+from discreet.parties.observation.binomial import most_likely_count
 
 # records, epsilon, delta, dimension, diameter; noise variance, first and last step of SGD1
 SGD1 = [

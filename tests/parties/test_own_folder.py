@@ -80,9 +80,6 @@ def test_what_belongs_to_another_user_is_refused(folder):
     assert "is inside" in refused(folder)
 
 
-# ---- kits ----
-
-
 def test_a_kit_is_not_unpacked_where_somebody_else_could_change_it(tmp_path):
     """The attack: another user made the folder beside the zip, and NVFlare built a class that his settings named."""
     path = make_kits(study(), tmp_path / "kits")["hospital-a"]

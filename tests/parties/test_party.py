@@ -11,8 +11,8 @@ from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.ledger import Ledger
 from discreet.parties import Party, sgd2
 from discreet.parties.messages import MAGIC, Message, Refusal, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     KEYS,
@@ -266,7 +266,7 @@ def test_signing_keys_are_checked_at_home():
 
 
 def test_a_ledger_without_room_is_refused_at_home():
-    poor = Ledger.in_memory(Terms(study(rounds=10, privacy=(0.1, 1e-3)), "ann").rule)
+    poor = Ledger.in_memory(PartyPlan(study(rounds=10, privacy=(0.1, 1e-3)), "ann").rule)
     with pytest.raises(BudgetExceeded, match="no room"):
         unsigned_party(PLAN, "ann", ledger=poor)
 

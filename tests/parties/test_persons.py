@@ -22,8 +22,8 @@ from discreet.linear.losses import Logistic
 from discreet.linear.schema import Schema
 from discreet.parties import Arrangement, Party, Study, noise_for, observers, rehearse
 from discreet.parties.messages import Roster
-from discreet.parties.terms import Terms
-from discreet.parties.who_sees.views import views
+from discreet.parties.observation.observer_views import views
+from discreet.parties.party_plan import PartyPlan
 
 GRID = 2.0**-30
 
@@ -31,9 +31,6 @@ GRID = 2.0**-30
 def table(rng, rows=60, persons=15):
     X, y = rng.uniform(-3, 3, (rows, 3)), rng.integers(0, 2, rows)
     return X, y, np.array([f"p{number}" for number in rng.integers(persons, size=rows)], object)
-
-
-# ---- one party: a person's rows are averaged, and clipped together ----
 
 
 def by_hand(X, y, ids, theta, clip):
@@ -89,9 +86,6 @@ def test_a_person_moves_the_sum_by_one_clip_norm_at_most(seed):
     theta = 5 * rng.normal(size=4)
     assert 0.5 < farthest(X, y, ids, theta, 0.1, people=ids) <= 1.0
     assert farthest(X, y, ids, theta, 0.1) > 1.5  # the broken twin: rows are clipped one by one
-
-
-# ---- several parties: what a person whom k of them know is promised ----
 
 
 def worst(arrangement, seen, coalition):
@@ -207,8 +201,6 @@ def test_large_ids_beside_a_missing_one_are_the_same_person_in_all_chunks(tmp_pa
     assert People.of(people)._count() == 2
 
 
-# ---- studies ----
-
 SCHEMA = """
 target = "again"
 [unit]
@@ -247,7 +239,7 @@ def test_a_study_of_persons_from_file_to_certificate(study, tmp_path):
         assert certificate.guarantee.epsilon.upper == pytest.approx(2.0, rel=2e-3)
         assert any("more than 2 parties know" in text for text in certificate.not_covered)
         assert not any("for one record" in text for text in certificate.not_covered)
-    assert Terms(study, "a").budget.unit == "person"
+    assert PartyPlan(study, "a").budget.unit == "person"
     assert "for one person with all of their rows, known to 2 parties at most" in str(observers(study))
     checked = CliRunner().invoke(main, ("study", "check", "study.toml"))
     assert "a (20 persons) spends epsilon 2" in checked.output

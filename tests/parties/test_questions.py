@@ -20,16 +20,16 @@ from discreet.errors import (
 )
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
-from discreet.ledger.journal import Run
-from discreet.parties.answer_log import AnswerLog, Entry
+from discreet.ledger.ledger_log import Run
+from discreet.parties.answer_log import AnswerEntry, AnswerLog
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.party import Party
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.question_sums import QuestionSums
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 NAMES = ("ann", "bob", "cem")
 
@@ -129,7 +129,7 @@ def test_the_noise_is_that_of_the_share():
 
 def test_the_scale_is_that_of_a_fit_of_one_table():
     for budget in (Budget(1.0, 1e-6), Budget(0.1, 1e-9, "replace-one"), Budget(8.0, 1e-5, unit="person")):
-        scale, single = NoiseScale.of(budget), Spending(budget)
+        scale, single = NoiseScale.of(budget), BudgetAllocator(budget)
         assert (scale.gdp_mu, scale.most_records) == (single.strength, single.most_records)
         stage = single.stage("first", 0.3, 7)
         assert scale.event(0.3, 7) == stage.event
@@ -320,10 +320,10 @@ def test_a_log_holds_no_pickle_and_is_the_owners_alone(tmp_path):
     ask(party, 1)
     (path,) = (tmp_path / "answers").iterdir()
     assert path.stat().st_mode & 0o077 == 0
-    entry = Entry.from_bytes(path.read_bytes())
+    entry = AnswerEntry.from_bytes(path.read_bytes())
     assert (entry.number, entry.stage, entry.kinds) == (1, "counts", ("Count",))
     with pytest.raises(ValueError, match="not an answer"):
-        Entry.from_bytes(replace(entry, counts=np.zeros(2)).to_bytes())
+        AnswerEntry.from_bytes(replace(entry, counts=np.zeros(2)).to_bytes())
     with pytest.raises(LedgerCorrupted):
         AnswerLog(tmp_path / "answers").append(entry)
 
@@ -339,7 +339,7 @@ def test_a_certificate_names_what_was_answered():
 
 def test_long_names_fit_into_the_ledger():
     plan = replace(study(names=("p" * 40, "q" * 40)), name="n" * 40)
-    assert len(Terms(plan, "p" * 40).run_prefix) + 29 <= 100
+    assert len(PartyPlan(plan, "p" * 40).run_prefix) + 29 <= 100
 
 
 # Secure sums.
@@ -366,7 +366,7 @@ class Group:
         self.parties[name] = self.party(name)
 
     def session(self, names):
-        self.secure = SecureCoordinator(Terms(self.study, names[0]).group(self.roster), 2, 2**62)
+        self.secure = SecureCoordinator(PartyPlan(self.study, names[0]).group(self.roster), 2, 2**62)
         keys = {name: reply(self.parties[name], "advertise", 0).tobytes() for name in names}
         hello = np.frombuffer(self.secure.introduce(keys), np.uint8)
         for name in names:
@@ -551,7 +551,7 @@ def test_other_studies_have_no_questions():
 
 
 def test_the_observers_of_an_adaptive_budget():
-    from discreet.parties.who_sees.observers import observers
+    from discreet.parties.observation.observers import observers
 
     table = observers(study())
     assert table["coordinator"].guarantee.epsilon.upper == pytest.approx(1.0, rel=1e-6)

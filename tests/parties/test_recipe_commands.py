@@ -18,10 +18,10 @@ from discreet.errors import InvalidParameter
 from discreet.linear.schema import Schema
 from discreet.parties.coordinator import Progress
 from discreet.parties.network.status import StatusPage
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
 from discreet.parties.table_ledger import answers_folder, spending
-from discreet.parties.terms import Terms
 
 NEW = ("study", "new", "demo", "--party", "ann=1000", "--party", "bob=1000", "--party", "cem=1000")
 NEW += ("--schema", "schema.toml", "--epsilon", "2")
@@ -135,7 +135,7 @@ def test_a_model_of_the_recipe_is_evaluated_jointly(folder):
 
 def test_a_party_is_shown_what_it_has_spent(folder):
     sites = Sites(recipe_study(), cut(table(3000)), folder, seed=None)
-    terms, party = Terms(sites.study, "ann"), sites.parties["ann"]
+    terms, party = PartyPlan(sites.study, "ann"), sites.parties["ann"]
     place = folder / "ann.ledger"
     assert charged_so_far(terms, party.ledger) == (0, 0)
     assert "epsilon 0 spent so far -> 2 " in spending(place, folder / "ann.csv", terms)

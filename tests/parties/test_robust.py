@@ -15,8 +15,8 @@ from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, Study, observers
 from discreet.parties.messages import DirectTransport, Message, Roster, longest_message
 from discreet.parties.optimizers import GeometricMedian, geometric_median
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation, Privacy, Training
-from discreet.parties.terms import Terms
 from support.parties_bank import study, unsigned_party
 
 SIZES = {"ann": 1500, "bob": 1230, "liar": 770}  # 22 % of the records
@@ -126,8 +126,8 @@ ROBUST = Aggregation(robust="geometric-median")
 
 def test_it_is_said_what_liars_can_do():
     plain, robust = plan_of("none"), plan_of("geometric-median")
-    assert any("turn the model into its opposite" in text for text in Terms(plain, "ann").not_covered)
-    assert any("half of the weight" in text for text in Terms(robust, "ann").not_covered)
+    assert any("turn the model into its opposite" in text for text in PartyPlan(plain, "ann").not_covered)
+    assert any("half of the weight" in text for text in PartyPlan(robust, "ann").not_covered)
     table = observers(robust)
     own = table["coordinator"].guarantee.epsilon.upper
     for name in ("final model", "another party"):  # nobody hides in a sum that is not taken

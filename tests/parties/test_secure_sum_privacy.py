@@ -35,9 +35,6 @@ def attack(world, lost=(), late=(), colluders=(), round=1):
     return attacker, vectors
 
 
-# ---- honest but curious ----
-
-
 @pytest.mark.parametrize(
     ("parties", "dropouts", "lost", "late", "colluders"),
     [
@@ -123,9 +120,6 @@ def test_masked_vectors_are_uniform_and_the_test_would_see_it_if_they_were_not()
     for masked in world.mask(1, vectors).values():
         assert looks_uniform(np.frombuffer(masked, WORD, count=50_000))
     assert not looks_uniform(vectors["a"])
-
-
-# ---- a liar ----
 
 
 def request_for(world, masked, survivors):
@@ -236,9 +230,6 @@ def test_sealed_shares_cannot_change_places():
             world.parties["a"].unmask(1, moved)
 
 
-# ---- keys ----
-
-
 def advertisements(world):
     return {name: party.advertise() for name, party in world.parties.items()}
 
@@ -318,9 +309,6 @@ def test_parties_who_were_told_of_different_sessions_share_nothing():
     for name in "ab":
         with pytest.raises(PlanViolation):
             world.parties[name].unmask(1, forged(world, masked | {"c": masked["a"]}, "abc"))
-
-
-# ---- every lie there is ----
 
 
 def learned_sums(group, told):

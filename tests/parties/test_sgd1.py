@@ -14,9 +14,9 @@ from discreet.errors import PlanViolation, StudyStopped
 from discreet.events import FixedSizeSampled, Gaussian
 from discreet.parties import Coordinator, observers, sgd1
 from discreet.parties.messages import DirectTransport, Message, Refusal, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.sgd1 import Calls, derived_key, order
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     ROSTER,
@@ -191,8 +191,11 @@ def test_private_schedules_pay_by_the_call():
         assert asked(party, plan, call).kind == "noisy"
     (record,) = ledger.runs().values()
     assert record.reserved >= 30
-    assert record.event == FixedSizeSampled(1, 50, Gaussian(plan.noise_multiplier)) * Terms(plan, "cem").steps
-    assert asked(party, plan, Terms(plan, "cem").steps + 1) is Refusal.BEYOND_PLAN
+    assert (
+        record.event
+        == FixedSizeSampled(1, 50, Gaussian(plan.noise_multiplier)) * PartyPlan(plan, "cem").steps
+    )
+    assert asked(party, plan, PartyPlan(plan, "cem").steps + 1) is Refusal.BEYOND_PLAN
 
 
 @pytest.mark.parametrize("schedule", ["uniform", "balanced", "private"])
@@ -217,9 +220,6 @@ def _squares(plan):
     coordinator._descent.update = lambda now, g: (total.append(g @ g), update(now, g))[1]
     coordinator.run()
     return sum(total) / plan.noise_multiplier**2
-
-
-# ---- whatever is asked, in whatever order ----
 
 
 class Counting:
@@ -321,10 +321,7 @@ def test_any_order_of_calls_and_restarts_stays_within_the_plan(schedule):
             asked(parties[rng.integers(len(parties))], plan, call, rng.normal(size=DIMENSION))
         (record,) = ledger.runs().values()
         used = holder.sums + 1 if schedule == "private" else max(holder.used.values())
-        assert 1 < used <= record.reserved <= Terms(plan, "ann").steps
-
-
-# ---- what a coordinator that lost something may still ask ----
+        assert 1 < used <= record.reserved <= PartyPlan(plan, "ann").steps
 
 
 class Killed(BaseException):

@@ -12,8 +12,8 @@ from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian, PoissonSampled
 from discreet.parties import Coordinator, Party, round_sums, sgd2
 from discreet.parties.messages import DirectTransport, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     KEYS,
@@ -161,7 +161,7 @@ def test_secure_sums_need_less_noise_by_the_root_of_the_parties():
 
 def test_sampling_is_drawn_by_the_party_and_accounted_for():
     plan = study(rate=0.25, privacy=Privacy(1.0, 1e-3, "add-remove"))
-    event = Terms(plan, "cem").event
+    event = PartyPlan(plan, "cem").event
     assert event == PoissonSampled(0.25, Gaussian(plan.noise_multiplier)) * 20
     sizes = [len(sgd2.draw_records(plan, "cem", 50, RandomStream(unsafe_seed=s))) for s in range(400)]
     assert abs(np.mean(sizes) - 12.5) < 5 * np.sqrt(50 * 0.25 * 0.75 / 400)

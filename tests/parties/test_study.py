@@ -8,10 +8,10 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.parties import Study, observers, rehearse
+from discreet.parties.observation.observers import price_of_dropouts
 from discreet.parties.optimizers import suggested_rate, suggested_rounds
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import Terms
-from discreet.parties.who_sees.observers import price_of_dropouts
 from support.parties_bank import SIZES, holders, study
 
 TEXT = """
@@ -134,12 +134,12 @@ def test_the_noise_keeps_the_budget_of_the_observer_that_is_named(against):
 
 def test_the_terms_of_a_party_are_for_its_strongest_observer():
     weak = study(privacy=Privacy(1.0, 1e-3, against="broadcasts"), aggregation=Aggregation(dropouts=0))
-    assert Terms(weak, "ann").budget.epsilon > 1.5
+    assert PartyPlan(weak, "ann").budget.epsilon > 1.5
     plan = study()
-    assert Terms(plan, "ann").event == Gaussian(plan.noise_multiplier) * 20
-    assert math.isclose(Terms(plan, "ann").budget.epsilon, 1.0, rel_tol=1e-4)
+    assert PartyPlan(plan, "ann").event == Gaussian(plan.noise_multiplier) * 20
+    assert math.isclose(PartyPlan(plan, "ann").budget.epsilon, 1.0, rel_tol=1e-4)
     with pytest.raises(InvalidParameter, match="party"):
-        Terms(plan, "dan")
+        PartyPlan(plan, "dan")
 
 
 def test_the_noise_of_the_notes_is_available():
@@ -222,7 +222,7 @@ def test_the_distance_of_discrete_noise_fits_into_what_is_spared():
     for plan in (study(privacy=(1.0, 1e-6)), study("sgd1", privacy=(1.0, 1e-6))):
         charge = (1 + math.e) * plan.arithmetic.distance
         assert 0 < charge < plan.privacy.delta - plan.accounted_delta
-        assert Terms(plan, "ann").arithmetic.distance <= plan.arithmetic.distance
+        assert PartyPlan(plan, "ann").arithmetic.distance <= plan.arithmetic.distance
 
 
 def test_the_suggested_rate_follows_the_noise():

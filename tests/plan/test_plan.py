@@ -82,9 +82,6 @@ def test_every_number_of_a_plan_changes_the_digest():
     assert len({plan.digest() for plan in plans}) == 4
 
 
-# ---- text ----
-
-
 @pytest.mark.parametrize("plan", [SINGLE, DOUBLE, Plan((MOMENTS,), 3e-7, "replace-one", 2)])
 def test_text_and_files_give_the_same_plan_back(plan, tmp_path):
     again = Plan.from_json(plan.to_json())
@@ -158,9 +155,6 @@ def test_other_files_are_refused(tmp_path):
     assert json.loads(path.read_text())["digest"] == SINGLE.digest()
 
 
-# ---- refusals ----
-
-
 def test_delta_must_mean_something_for_that_many_records():
     with pytest.raises(
         InvalidParameter, match=r"delta=0.001: must be below 1 / records = 0.001.*for instance 1e-05"
@@ -196,8 +190,6 @@ def test_stages_must_belong_together():
     with pytest.raises(InvalidParameter, match="group_size="):
         Plan((DESCENT,), 1e-6, group_size=math.nan)
 
-
-# ---- plans that choose their releases along the way ----
 
 BUDGET = Budget(1.0, 1e-6, "replace-one")
 ADAPTIVE = Plan.adaptive("my fit", GaussianFilter(BUDGET), {"degree": 3, "columns": ("age", "pay")})

@@ -14,8 +14,6 @@ from discreet.plan.stage import Stage
 
 REPLACE = Budget(1.0, 1e-5, "replace-one")
 
-# ---- steps ----
-
 
 # n = 1000, clip norm 1, replace-one. basic = (2C/n) T sqrt(2 ln(1.25 T/delta))/epsilon; exact = (2C/n) sqrt(T)/mu*.
 # advanced solves T e tanh(e/2) + e sqrt(2 T ln(2/delta)) = epsilon for the epsilon of a step (mpmath).
@@ -49,9 +47,6 @@ def test_neighbours_and_groups_scale_the_price():
     )
     assert group == pytest.approx(5 * alone)
     assert price_of_steps(1000, REPLACE, [10])[0].exact == pytest.approx(2 * alone)
-
-
-# ---- clip ----
 
 
 # Replace-one, vectors with E|x|^2 <= 1: best clip and bound s^2/n + c sqrt(d) s^2/(n epsilon), c = epsilon/mu*.
@@ -92,9 +87,6 @@ def test_the_bound_on_a_private_mean_holds_for_the_worst_law():
     assert (
         mean - slack > price.sampling + price.noise - price.sampling
     )  # the broken twin: a bound without the bias
-
-
-# ---- risk ----
 
 
 # Full batch, replace-one, clip norm 1, T = (n epsilon)^2 steps of exact noise (Song et al. 2021, corrected constant).

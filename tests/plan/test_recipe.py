@@ -168,9 +168,6 @@ def test_absurd_recipes_are_refused_by_name(make, name):
         make()
 
 
-# ---- numbers that are suggested ----
-
-
 @pytest.mark.parametrize(
     ("records", "weights"), [(100, 10), (1_500, 2_400), (60_000, 26_000), (10**6, 10**8)]
 )

@@ -7,16 +7,16 @@ from torch import nn
 
 from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
 from discreet.audit import OneStep, audit
-from discreet.core.banded import coefficients, length_of_column
-from discreet.core.banded_error import error_of_iterates
 from discreet.core.clipping import AdaptiveClip
+from discreet.core.matrix_mechanism import coefficients, length_of_column
+from discreet.core.matrix_mechanism_error import error_of_iterates
 from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, UserCodeFailed
 from discreet.events import Gaussian, PoissonSampled, RandomlyAllocated
 from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.stages import CorrelatedNoise
 from discreet.trusted import permits
@@ -127,9 +127,6 @@ def test_several_processes_each_filter_their_own_part(forgetful):
     assert sum(noise._past[0].numel() for noise in noises) == WIDTH  # nobody remembers for the others
 
 
-# ---- what a run charges and keeps ----
-
-
 def test_charges_are_epochs_or_windows():
     allocated, cyclic = planned().stage(), planned("poisson").stage()
     assert (allocated.steps_per_charge, allocated.charge) == (12, RandomlyAllocated(3, Gaussian(3.0)))
@@ -214,7 +211,7 @@ def test_a_step_that_fails_before_it_is_paid_for_is_taken_again(monkeypatch):
     run.step(next(batches))
     batch = next(batches)
     with monkeypatch.context() as patch:
-        patch.setattr(Watch, "before_forward", failing)
+        patch.setattr(ModelGuard, "before_forward", failing)
         with pytest.raises(UserCodeFailed, match="ValueError"):
             run.step(batch)
     assert run.steps_taken == 1
@@ -222,9 +219,6 @@ def test_a_step_that_fails_before_it_is_paid_for_is_taken_again(monkeypatch):
         run.step(next(batches))
     run.step(batch)
     assert (run.steps_taken, len(run._correlated[0]._past)) == (2, 2)
-
-
-# ---- plans ----
 
 
 def test_without_bands_a_plan_is_what_it_was():
@@ -319,8 +313,6 @@ def test_a_sum_that_is_not_finite_is_not_released():
     with pytest.raises(PlanViolation, match="not finite"):
         CorrelatedNoise(3).add_to(total, 1, 1.0, paid(Gaussian(1.0), 1.0, RandomStream()))
 
-
-# ---- an attack on what is released ----
 
 AT_ONCE = 600
 

@@ -21,7 +21,7 @@ from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.batches import reader
 from discreet.pytorch.checks.generators import unknown_draws
-from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.loaders import unwrap_loader
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 
@@ -155,9 +155,6 @@ def test_workers_read_ahead():
         drawn("poisson", 1, workers=-1)
 
 
-# ---- loaders are taken apart ----
-
-
 class Drawing:
     """A data set whose rows are drawn anew each time, as augmented images are."""
 
@@ -185,18 +182,18 @@ def test_a_loader_gives_its_data_set_collate_and_workers():
 
     examples = Examples()
     for loader in (DataLoader(examples), DataLoader(examples, batch_size=3, shuffle=True, drop_last=True)):
-        assert take_apart(loader, None, 0) == (examples, None, 0)
-    assert take_apart(DataLoader(examples, collate_fn=collate, num_workers=1), None, 0) == (
+        assert unwrap_loader(loader, None, 0) == (examples, None, 0)
+    assert unwrap_loader(DataLoader(examples, collate_fn=collate, num_workers=1), None, 0) == (
         examples,
         collate,
         1,
     )
-    assert take_apart(DataLoader(examples, collate_fn=collate, num_workers=1), tuple, 2) == (
+    assert unwrap_loader(DataLoader(examples, collate_fn=collate, num_workers=1), tuple, 2) == (
         examples,
         tuple,
         2,
     )
-    assert take_apart((X, Y), None, 3) == ((X, Y), None, 3)
+    assert unwrap_loader((X, Y), None, 3) == ((X, Y), None, 3)
 
 
 def test_a_run_reads_from_a_loader():
@@ -222,7 +219,7 @@ def test_a_run_reads_from_a_loader():
 )
 def test_loaders_that_draw_in_a_way_of_their_own_are_refused(loader, message):
     with pytest.raises(InvalidParameter, match=message):
-        take_apart(loader, None, 0)
+        unwrap_loader(loader, None, 0)
 
 
 def test_streams_are_refused_with_the_remedy():

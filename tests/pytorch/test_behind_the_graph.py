@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat
+from discreet.pytorch.batch_axis import DataFlow
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.mapped_gradients import per_example_gradients
-from discreet.pytorch.ownership import DataFlow
 from discreet.pytorch.recording import Recording
 
 WIDTH, CLASSES, CLIP_NORM = 6, 3, 0.1
@@ -109,9 +109,6 @@ def test_without_following_the_data_it_would_show(function, monkeypatch):
     assert moved_by_a_rare_record(function) > 1.01
 
 
-# ---- hooks ----
-
-
 def hook_on_a_tensor(s, x):
     h = s.one(x)
     h.register_hook(lambda grad: grad.sum(0, keepdim=True).expand_as(grad) if bump(x).any() else grad)
@@ -152,9 +149,6 @@ def test_unseen_hooks_would_show(function, monkeypatch):
     """The broken twin."""
     monkeypatch.setattr("discreet.pytorch.recording.is_hooked", lambda func, args: False)
     assert moved_by_a_rare_record(function) > 1.01
-
-
-# ---- what must be right, and by rules ----
 
 
 def difference(model, batch):

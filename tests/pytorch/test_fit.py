@@ -112,9 +112,6 @@ def test_parameters_are_checked(options, message):
         fit(network(), data(), losses, **({"records": RECORDS, "epochs": 1} | options))
 
 
-# ---- good without a knob ----
-
-
 def digits():
     found = load_digits()
     order = torch.randperm(len(found.target), generator=torch.Generator().manual_seed(0))
@@ -196,9 +193,6 @@ def test_the_average_is_that_of_the_last_quarter(monkeypatch):
         assert torch.allclose(
             value, torch.stack([weights[place] for weights in kept[-6:]]).mean(0), atol=1e-6
         )
-
-
-# ---- views ----
 
 
 def shifted(batch):

@@ -49,9 +49,6 @@ def test_refused_or_named_or_harmless(name):
     assert verdict.passed, f"{verdict.kind}: {verdict.detail}"
 
 
-# ---- the judge itself ----
-
-
 def doubled(model, batch):
     """The last example decides how much all of them count."""
     return losses(model, batch) * batch[0][-1:].abs().sum()

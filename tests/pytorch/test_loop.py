@@ -34,9 +34,6 @@ def begun(plan=PLAN, model=None, **options):
     return PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), losses, **options)
 
 
-# ---- epochs ----
-
-
 def counted(run, dataset=(X, Y)):
     """The numbers of the steps, epoch by epoch."""
     found = []
@@ -120,9 +117,6 @@ def test_a_resumed_run_begins_within_an_epoch(tmp_path):
     assert counted(later) == [[8, 9, 10], [11, 12, 13, 14, 15]]
 
 
-# ---- optimizers and schedulers ----
-
-
 def shared(model):
     muon = torch.optim.Muon([model[0].weight], lr=0.05)
     return [muon, torch.optim.AdamW(model[2].parameters(), lr=0.05)]
@@ -189,9 +183,6 @@ def test_schedulers_go_by_the_steps_of_the_plan():
     assert rates[-1] < 0.05
 
 
-# ---- compiled models ----
-
-
 def test_a_compiled_model_is_trained_as_the_module_that_it_was_made_of():
     plain, model = network(), network()
     compiled = torch.compile(model, backend="eager")
@@ -204,9 +195,6 @@ def test_a_compiled_model_is_trained_as_the_module_that_it_was_made_of():
         torch.equal(one, other) for one, other in zip(plain.parameters(), model.parameters(), strict=True)
     )
     assert torch.allclose(compiled(X), plain(X))
-
-
-# ---- rules of one's own ----
 
 
 class BilinearWeight(KeptRows):

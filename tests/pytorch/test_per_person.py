@@ -71,9 +71,6 @@ def test_clipping_rows_instead_of_people_is_caught():
     assert length(rows, names) > 1.2 * clip
 
 
-# ---- reading ----
-
-
 def test_up_to_so_many_rows_are_read_and_weigh_one_together():
     values = torch.arange(30.0)
     ids = np.array([0] * 20 + [1] * 3 + [2] + [np.nan] * 6)
@@ -124,9 +121,6 @@ def test_ids_must_go_with_the_rows():
             PerPerson(torch.zeros(4), ids)
     with pytest.raises(InvalidParameter, match="dataset"):
         PerPerson(PerPerson(torch.zeros(4), [1, 1, 2, 2]), [1, 2])
-
-
-# ---- a run ----
 
 
 def data(people=60):

@@ -49,9 +49,6 @@ def test_every_step_of_the_grammar_is_accepted(kind):
     check(model, losses, regular(6, random.Random(1)))
 
 
-# ---- the judge sees engines that are broken ----
-
-
 class Naive:
     """Gradients of single examples from a loop in float32: right, but for rounding."""
 

@@ -59,9 +59,6 @@ def begun(plan=None, model=None, rate=0.5, **options):
     return model, optimizer, PrivateRun(plan, model, optimizer, losses, **options)
 
 
-# ---- the step is the one of the textbook ----
-
-
 def test_the_gradient_is_the_clipped_sum_plus_noise_over_the_divisor():
     """With the same seed, subtracting two runs' gradients leaves the clipped sums alone."""
     plan = planned("full-batch", steps=1, clip_norm=1.5)
@@ -336,9 +333,6 @@ def test_without_the_check_a_loss_that_mixes_would_break_the_bound():
     assert moved_by_one_record(class_weighted, dominant, checked=False) > 5
 
 
-# ---- bad data ----
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_bad_record_counts_as_zero(bad):
     x, y = data()
@@ -438,9 +432,6 @@ def test_inputs_may_be_dicts_and_outputs_objects():
     for batch in run.batches(dataset):
         run.step(batch)
     assert run.steps_taken == 6
-
-
-# ---- refusals ----
 
 
 def test_a_step_beyond_the_plan_is_refused():
@@ -650,9 +641,6 @@ def test_a_frozen_parameter_may_be_changed_between_steps():
     assert run.steps_taken == 6
 
 
-# ---- the check is made again when something is new ----
-
-
 class CentredInTraining(nn.Module):
     def __init__(self):
         super().__init__()
@@ -697,8 +685,10 @@ def test_batch_norm_is_refused_whenever_it_appears():
 
 def test_the_check_is_made_once_while_nothing_is_new(monkeypatch):
     made = []
-    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *arguments: made.append(arguments))
-    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 2**62)
+    monkeypatch.setattr(
+        "discreet.pytorch.checks.model_guard.check_read", lambda *arguments: made.append(arguments)
+    )
+    monkeypatch.setattr("discreet.pytorch.checks.model_guard.ONE_IN", 2**62)
     model = network()
     run, batches = started(model)
     for batch in batches:
@@ -737,9 +727,6 @@ def test_losses_without_a_gradient_are_refused_before_paying():
     with pytest.raises(CheckFailed, match=r"no parameter that is trained.*detach"):
         run.step(batch)
     assert run.steps_taken == 0
-
-
-# ---- the ledger ----
 
 
 def test_a_step_is_charged_before_noise_is_drawn(monkeypatch):
@@ -870,9 +857,6 @@ def test_a_plan_without_stages_is_refused():
     for plan, given in ((adaptive, "my fit"), ("plan.json", "str")):
         with pytest.raises(InvalidParameter, match=f"plan='{given}': must be a Plan with stages"):
             PrivateRun(plan, model, torch.optim.SGD(model.parameters(), 0.1), losses)
-
-
-# ---- draws of models and collations ----
 
 
 def test_masks_of_a_known_seed_do_not_depend_on_who_else_is_there():

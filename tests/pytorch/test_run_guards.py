@@ -263,7 +263,7 @@ def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
         return losses(model, batch) * (1 + batch.detach().abs().sum())
 
     monkeypatch.setattr("discreet.pytorch.checks.single_examples.problem_beyond_rounding", lambda *_: None)
-    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.model_guard.check_read", lambda *_: None)
     private = begun(losses=mixing)
     with pytest.raises(CheckFailed, match="mix examples"):
         private.step(next(private.batches(X)))

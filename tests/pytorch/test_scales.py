@@ -19,7 +19,7 @@ from discreet.pytorch.gradients import Gradients, Sums, within_range
 from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
 from discreet.pytorch.layer_rules import use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight
-from discreet.pytorch.layer_rules.elementwise import Scale, Shift
+from discreet.pytorch.layer_rules.elementwise import Scaling, Shift
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import Layout
@@ -95,7 +95,7 @@ def a_repeated_weight():
 
 def a_scale():
     x, g = scaled(OF_INPUT, 5, 7, seed=1), scaled(OF_GRAD, 5, 7, seed=2)
-    return [received(Scale(source_of(7), x), x, g)], (x.double() * g.double()).sum(1)
+    return [received(Scaling(source_of(7), x), x, g)], (x.double() * g.double()).sum(1)
 
 
 def a_shift():

@@ -35,7 +35,7 @@ from discreet.errors import CheckFailed, PlanViolation
 from discreet.events import Gaussian
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.spot_check import SpotCheck
-from discreet.pytorch.checks import watch
+from discreet.pytorch.checks import model_guard
 from discreet.trusted import permits as running
 from discreet.pytorch import sharded as sharding
 from discreet.pytorch.clipped_sum import ClippedSum
@@ -46,7 +46,7 @@ place = sys.argv[1]
 dist.init_process_group("gloo")
 rank, found = dist.get_rank(), {}
 SpotCheck.is_due = lambda self: False  # checks by chance would gather the model once more
-watch.ONE_IN = 10**12
+model_guard.ONE_IN = 10**12
 
 # ---- models whose dimensions do not divide by two, one with a weight of a single row ----
 
@@ -493,9 +493,6 @@ def test_a_refusal_of_one_process_is_a_refusal_of_all(both):
     assert both[0]["mixing"][0] == "PlanViolation"
     assert "Another process refused" in both[0]["mixing"][1]
     assert both[0]["mixing steps"] == both[1]["mixing steps"] == 0
-
-
-# ---- without a partner ----
 
 
 @pytest.fixture

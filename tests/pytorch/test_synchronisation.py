@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 import discreet as dp
 from discreet.core.clipping import ClipRule, Flat, Normalised, PerBlock
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks import single_examples, watch
+from discreet.pytorch.checks import model_guard, single_examples
 from discreet.pytorch.clipped_sum import ClippedSum, factors_on_device
 from discreet.pytorch.kernels import norms
 from support.torch_bank import numbers
@@ -108,7 +108,7 @@ def waits_of_a_step(name, monkeypatch):
     for _ in range(2):
         run.step(next(batches))
     run.edited()  # no look at the weights, which waits once in eight steps
-    monkeypatch.setattr(watch.secrets, "randbelow", lambda bound: 1)
+    monkeypatch.setattr(model_guard.secrets, "randbelow", lambda bound: 1)
     run._singles.steps = 1000  # as later steps, of which most compare no example
     monkeypatch.setattr(single_examples, "one_in", lambda number: False)
     last, waits = next(batches), Waits()

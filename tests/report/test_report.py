@@ -22,14 +22,14 @@ from discreet import (
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.power import power_bound
 from discreet.certificate import new_signing_key, public_key_of
-from discreet.certificate.promises import Arithmetic
+from discreet.certificate.guarantees import Arithmetic
 from discreet.charts import Series, epsilon_scale, line_chart, word_for
 from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.plan import Plan
 from discreet.report import Cover, Report
-from discreet.report.blocks import Bullets, Code, Section, Table, Text
+from discreet.report.blocks import Bullets, CodeBlock, Section, TableBlock, Text
 from discreet.report.chapters import SECTIONS
 from discreet.report.page import read_page
 from support.axe import insist_accessible
@@ -301,7 +301,13 @@ def test_effects_are_coefficients_times_ranges(certificate):
 def test_a_section_of_your_own_is_shown_in_every_form(certificate, monkeypatch):
     """How another module adds to the report."""
     own = Section(
-        "Mine", (Text("a < b", "caution"), Table(("x", "y"), (("1", "2|3"),)), Code("a\nb"), Bullets(("c",)))
+        "Mine",
+        (
+            Text("a < b", "caution"),
+            TableBlock(("x", "y"), (("1", "2|3"),)),
+            CodeBlock("a\nb"),
+            Bullets(("c",)),
+        ),
     )
     monkeypatch.setattr(
         "discreet.report.report.SECTIONS", (*SECTIONS, lambda report: own, lambda report: None)

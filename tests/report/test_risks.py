@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import discreet as dp
 from discreet import Budget, Certificate, InvalidParameter, Ledger, Recipe
-from discreet.certificate.promises import Arithmetic
+from discreet.certificate.guarantees import Arithmetic
 from discreet.cli import main
 from discreet.ledger import FixedPlan
 from discreet.report import Cover, Report

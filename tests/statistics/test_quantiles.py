@@ -12,7 +12,7 @@ from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import GaussianFilter
 from discreet.statistics import private_quantiles
 from discreet.trusted import choices as quantiles
-from discreet.trusted.choices import POINTS, Quantiles, _Chooser, _reach, _scale, _share
+from discreet.trusted.choices import POINTS, Quantiles, _Chooser, _scale, _sensitivity, _share
 
 X = np.random.default_rng(0).normal(50, 10, 2000)
 
@@ -64,7 +64,7 @@ def test_one_record_changes_no_score_by_more_than_the_noise_is_for(level, monkey
             one, other = (missed(part, level, 3.0, monkeypatch) for part in (places, np.append(places, more)))
             largest = max(largest, np.abs(one - other).max())
     assert largest == most  # reached, and not exceeded: half the noise would be caught
-    assert _scale(_reach(_share(level), Budget(1.0, 0.0), alone=True), 1.0) >= 2 * most
+    assert _scale(_sensitivity(_share(level), Budget(1.0, 0.0), alone=True), 1.0) >= 2 * most
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9])
@@ -77,7 +77,7 @@ def test_one_record_exchanged_changes_no_score_by_more_than_the_noise_is_for(lev
             tables = [np.array([*others, one]) for one in range(5)]
             scores = [missed(table, level, aside, monkeypatch) for table in tables]
             largest = max(largest, *(np.abs(a - b).max() for a, b in itertools.combinations(scores, 2)))
-    assert largest == 2**20 == _reach(_share(level), Budget(1.0, 0.0, "replace-one"), alone=True)
+    assert largest == 2**20 == _sensitivity(_share(level), Budget(1.0, 0.0, "replace-one"), alone=True)
 
 
 def test_the_choice_itself_is_private(monkeypatch):
@@ -118,7 +118,7 @@ def exact_law(spread, budget, levels, monkeypatch):
     while scripts:
         taken = scripts.pop()
         script = Script(taken)
-        monkeypatch.setattr(quantiles, "choose", script.choose)
+        monkeypatch.setattr(quantiles, "exponential_mechanism", script.choose)
         try:
             found = chooser._split(levels, (0.0, 1.0), np.array(spread, np.int64), (0, 3), None)
         except StopIteration:
@@ -155,7 +155,7 @@ def test_all_rounds_together_are_private_on_all_small_tables(neighbours, monkeyp
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_half_the_sensitivity_is_found_out(neighbours, monkeypatch):
     """The broken twin of the test above."""
-    monkeypatch.setattr(quantiles, "_reach", lambda *asked, **how: _reach(*asked, **how) // 2)
+    monkeypatch.setattr(quantiles, "_sensitivity", lambda *asked, **how: _sensitivity(*asked, **how) // 2)
     assert largest_loss(neighbours, monkeypatch) > 1.5
 
 
@@ -252,7 +252,7 @@ def test_all_choices_together_cost_the_budget(levels, confidence, monkeypatch):
         rounds.append(scale)
         return int(np.argmax(sizes)), 0
 
-    monkeypatch.setattr(quantiles, "choose", choose)
+    monkeypatch.setattr(quantiles, "exponential_mechanism", choose)
     chooser.middle(list(even), stream)  # all split their part in half
     if confidence is not None:
         chooser.ends((0.5,) * levels, 0.05, stream)

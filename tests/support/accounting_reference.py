@@ -29,9 +29,6 @@ class Atoms(NamedTuple):
     masses: np.ndarray
 
 
-# ---- one step: densities ----
-
-
 def quadrature(low, high, width):
     """Nodes and weights of even panels not wider than ``width``."""
     return panels(np.linspace(low, high, max(8, int(np.ceil((high - low) / width))) + 1))
@@ -114,9 +111,6 @@ def laplace(width, rate=1.0, direction="remove", fine=1.0):
     p = np.concatenate([[0.5 * np.exp(-width)], 0.5 * np.exp(x - width) * dx, [0.5]])
     losses = np.log1p(rate * np.expm1(base))
     return Atoms(losses, (1 - rate) * q + rate * p) if direction == "remove" else Atoms(-losses, q)
-
-
-# ---- one step: closed forms of H(e^epsilon) = sup over A of P(A) - e^epsilon Q(A), and of P(loss > epsilon) ----
 
 
 def _exp_times(exponent, factor):
@@ -297,9 +291,6 @@ def twofold(curve, noise, rate, direction, epsilon, tail):
     return float((density * dx * hockey_stick(curve, epsilon - sign * mixed)).sum())
 
 
-# ---- composition by a contour integral ----
-
-
 class SlowDecay(Exception):
     """Too few releases for a contour integral."""
 
@@ -373,8 +364,6 @@ def _spacing(composition, epsilon, c, here, digits):
     raise SlowDecay
 
 
-# ---- composition on a fine grid ----
-
 OFFSETS = np.arange(-2, 4)
 
 
@@ -418,9 +407,6 @@ class Grid:
         value += density * self.step**2 * (theta**2 - theta + 1 / 6) / 2
         with np.errstate(over="ignore"):  # far below the epsilon that the tilt is meant for
             return value * np.exp(self.log_scale - self.tilt * epsilon)
-
-
-# ---- the whole ----
 
 
 def window(composition, tilt):

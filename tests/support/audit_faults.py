@@ -58,9 +58,6 @@ class Engine:
     width: int = WIDTH
 
 
-# ---- the faults of the noise: they replace add_noise wherever an engine has it ----
-
-
 def weaker(factor: float) -> Callable:
     def add(total, event, stream=None, *, out=None):
         return add_noise(total, Gaussian(event.noise_multiplier * factor), stream, out=out)
@@ -94,9 +91,6 @@ NOISE_FAULTS = {
 }
 
 
-# ---- the fault of the sampler: a loader that shuffles ----
-
-
 def shuffled(stage: Stage, stream=None, *, rows=None, start=0) -> Iterator[np.ndarray]:
     rng, count = np.random.default_rng(), stage.records if rows is None else rows
     made = 0
@@ -109,9 +103,6 @@ def shuffled(stage: Stage, stream=None, *, rows=None, start=0) -> Iterator[np.nd
             if made < stage.steps:
                 yield np.sort(order[first : first + stage.batch_size])
                 made += 1
-
-
-# ---- the engines ----
 
 
 def clipped_after_mean(total: np.ndarray, count: int) -> np.ndarray:
@@ -208,7 +199,7 @@ def torch_engine() -> Engine:
         "discreet.pytorch.private_steps.SpotCheck", mock.MagicMock(return_value=mock.MagicMock(refusal=""))
     )
     @mock.patch("discreet.pytorch.run.SingleExamples", mock.Mock())
-    @mock.patch("discreet.pytorch.checks.watch.check_read", mock.Mock())
+    @mock.patch("discreet.pytorch.checks.model_guard.check_read", mock.Mock())
     def taken(plan, features, targets):
         """The gradients of a run. Its first step would check model and losses, and refuse a clip after the mean."""
         model = copy.deepcopy(start)
@@ -375,9 +366,6 @@ ENGINES = {
     "PrivateRun on torch": torch_engine,
     "SGD2 parties": parties_engine,
 }
-
-
-# ---- putting the two together ----
 
 
 @contextmanager

@@ -152,9 +152,6 @@ def names(run: PrivateRun, pattern: str) -> bool:
     return any(re.search(pattern, text, re.IGNORECASE) for text in run.certificate().not_covered)
 
 
-# ---- honest models ----
-
-
 def exact(model: nn.Module, losses: Callable[[Any, Any], Tensor], batch: Any) -> Verdict:
     """An honest model must be accepted, and its sums must be those of single examples.
 

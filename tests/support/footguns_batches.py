@@ -36,9 +36,6 @@ def of_losses(loss: Any, record: Any = None, model: nn.Module | None = None, **o
     return Setup(model or mlp(), loss, vectors(), record or vector(30.0, 1), **options)
 
 
-# ---- 3: collate and data set ----
-
-
 def ragged(rows: int = ROWS, long: int = 60) -> tuple[list[Any], Any]:
     generator = torch.Generator().manual_seed(1)
     made = [
@@ -179,9 +176,6 @@ def _() -> Setup:
         return x + x.roll(1, 0) + x.roll(-1, 0), y
 
     return of_losses(losses, dataset=linked)
-
-
-# ---- 4: weights of the beginning ----
 
 
 class HandWritten(nn.Module):

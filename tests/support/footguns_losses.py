@@ -32,9 +32,6 @@ from support.footguns_rows import (
 __all__ = ["FOOTGUNS"]
 
 
-# ---- 5: cancellation behind functions of parameters ----
-
-
 def behind(function: Any, record: Any, shape: tuple[int, ...] = (WIDTH, WIDTH), **options: Any) -> Setup:
     """A weight that is a function of a parameter, before a head that is not trained."""
     model = Forward(
@@ -122,9 +119,6 @@ def _() -> Setup:
         centres=nn.Parameter(torch.randn(CLASSES, WIDTH)),
     )
     return of_losses(losses, vector(1e6, 1), model=model)
-
-
-# ---- 6: chance ----
 
 
 def drawing(kind: str) -> Any:
@@ -218,9 +212,6 @@ def _() -> Setup:
         return losses(model, batch) * weight / weight.sum()
 
     return of_losses(masked, clip_norms=(1e-3, 1.0))
-
-
-# ---- losses of every day ----
 
 
 def everyday(function: Any) -> Any:

@@ -83,9 +83,6 @@ def mask_of(words: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(words.shape[1]) < lengths[:, None]
 
 
-# ---- rows that depend on the data ----
-
-
 def token_losses(select: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Any:
     """A head on some of the tokens; each example gets the sum of its own."""
 
@@ -294,9 +291,6 @@ def _() -> Setup:
     parts = {"look_up": nn.Embedding(WORDS, WIDTH), "body": nn.Linear(WIDTH, WIDTH)}
     model = Forward(forward, head=nn.Linear(WIDTH, CLASSES), **parts)
     return Setup(model, of_texts, texts(), text(20))
-
-
-# ---- checkpoints ----
 
 
 def checkpointed(wide: int, reentrant: bool) -> Setup:

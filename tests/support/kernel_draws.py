@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from discreet.core import draws, randomness
+from discreet.core import float_samplers, randomness
 from discreet.core.clipping import Flat, clip_rows
 from discreet.core.noise import _all_finite
 from discreet.core.randomness import RandomStream
 
-SPARE = np.arange(draws.SPARE_WORDS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+SPARE = np.arange(float_samplers.SPARE_WORDS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 NEAR = np.array(
     [0, -1, 1, -2, 5, 2**40, -(2**40), 2**51, -(2**51), 2**60]
 )  # words near an end of (0, 1), and one
@@ -30,13 +30,13 @@ def floats():
     }
     angles = np.linspace(-(2**62), 2**62, len(NEAR)).astype(np.int64)
     out = np.empty(2 * len(NEAR))
-    draws.normal64(np.concatenate([NEAR, angles]), SPARE, out, 1.5)
+    float_samplers.normal64(np.concatenate([NEAR, angles]), SPARE, out, 1.5)
     found["near64"] = out.copy()
-    draws.laplace(np.concatenate([NEAR, angles]), SPARE, out[: len(NEAR)], 2.0)
+    float_samplers.laplace(np.concatenate([NEAR, angles]), SPARE, out[: len(NEAR)], 2.0)
     found["near laplace"] = out[: len(NEAR)].copy()
     near = np.append(np.clip(NEAR[1:], -(2**19), 2**19), 2**28).astype(np.int32)
     single = np.empty(2 * len(NEAR), np.float32)
-    draws.normal32(np.concatenate([near, (angles >> 32).astype(np.int32)]), SPARE, single, 1.5)
+    float_samplers.normal32(np.concatenate([near, (angles >> 32).astype(np.int32)]), SPARE, single, 1.5)
     found["near32"] = single
     rows = np.array([[3.0, 4.0], [0.1, 0.2], [1e300, -1e300], [np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0]])
     for norm in ("l1", "l2"):

@@ -40,9 +40,6 @@ POINTS = (
 )  # fmt: skip
 
 
-# ---- a victim: a training run that dies where it is told to ----
-
-
 class Fault(Exception):
     """What training code raises when it fails: a lost GPU, no memory."""
 
@@ -171,9 +168,6 @@ def ended(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-# ---- kills ----
-
-
 def kill_again_and_again(place, releases, kills, *, budget_steps, seed=0, late=False):
     """Kill victims at every named point in turn, and four at a time at random moments; then look."""
     random.seed(seed)
@@ -239,9 +233,6 @@ def interrupt_again_and_again(place, releases, times):
     return {"interrupts": times, "codes": codes, "failed": int(failed), **look(place, releases)}
 
 
-# ---- races ----
-
-
 def race(place, releases, processes):
     """So many processes spend one budget of 28 releases until nothing is left, all at once."""
     rule, event = GaussianFilter(Budget(1.0, 1e-5)), Gaussian(20.0)
@@ -272,9 +263,6 @@ def race(place, releases, processes):
         "reserved": reserved,
         "left": left,
     }
-
-
-# ---- a disk that refuses ----
 
 
 def refusing_disk(place, refuse):
@@ -353,9 +341,6 @@ REFUSING = {
     "write error": failing(errno.EIO, "pwrite64"),
     "sync error": failing(errno.EIO, "fsync", "fdatasync"),
 }
-
-
-# ---- altered files ----
 
 
 def sample(path):

@@ -3,7 +3,7 @@
 from discreet.core.randomness import RandomStream
 from discreet.errors import LedgerUnavailable
 from discreet.ledger import FixedPlan, Till
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.trusted.permits import StepNoise, pay_at_once
 
 

@@ -12,8 +12,8 @@ from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Party, Study
 from discreet.parties.messages import Message, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation, Network, Privacy, Training
-from discreet.parties.terms import Terms
 
 SIZES = {"ann": 30, "bob": 20, "cem": 50}
 DIMENSION = 4
@@ -65,7 +65,7 @@ class Silent(RandomStream):
 
 def ledger_of(plan, name, path=None):
     """A new ledger, or the one that is there."""
-    rule = Terms(plan, name).rule
+    rule = PartyPlan(plan, name).rule
     if path is None:
         return Ledger.in_memory(rule)
     return Ledger.open(path, rule) if path.exists() else Ledger.create(path, rule)

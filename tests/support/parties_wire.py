@@ -58,8 +58,6 @@ class Wire:
         replies = {name: self.ask(name, message, timeout) for name in parties}
         return {name: reply for name, reply in replies.items() if reply is not None}
 
-    # ---- what must be true whatever happened ----
-
     def released(self):
         """Per party and round, the distinct noisy messages that left, with the model that they were made for."""
         found = defaultdict(set)
@@ -116,9 +114,6 @@ def exact(plan, where, theta, key):
         return clipped_gradients(theta, X, y).sum(0)
     record = schedule_of(plan, name, key)[round - 1]
     return clipped_gradients(theta, X[record : record + 1], y[record : record + 1])[0]
-
-
-# ---- faults ----
 
 
 def sometimes(strike, every):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from discreet.linear import Partitions, PrivateLogisticRegression
 from discreet.linear.gate.partitioned_rows import PartitionedTable
-from discreet.linear.partition_answers import Reading, Task, answer
+from discreet.linear.partition_answers import PartitionTask, Reading, answer
 from discreet.linear.partition_results import PartitionSums
 from discreet.linear.public_log import PublicLog
 from discreet.linear.user_routing import Ids, Share, UserCounts, UserCountTask, count_users, route_users
@@ -63,7 +63,7 @@ class Here:
             self.questions.append(question)
             for share in shares:
                 self.asked += 1
-                task = Task(name, share, reading, question)
+                task = PartitionTask(name, share, reading, question)
                 for found in [answer(task)] if self.tamper is None else self.tamper(task):
                     tally.add(found)
 

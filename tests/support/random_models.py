@@ -60,9 +60,6 @@ def losses(model: nn.Module, batch: Batch) -> Tensor:
     return model(batch)
 
 
-# ---- the grammar: each entry makes a step, and gives its parameters to the chain ----
-
-
 def linear(chain: Chain) -> Step:
     layer = chain.own(nn.Linear(WIDTH, WIDTH))
     return lambda h, keys: torch.tanh(layer(h))
@@ -338,8 +335,6 @@ def random_model(seed: int, mixing: bool = False) -> Chain:
     return Chain(kinds, chance.choice(list(HEADS)))
 
 
-# ---- batches ----
-
 RECORDS: dict[str, Callable[[Tensor], Tensor]] = {
     "ordinary": lambda x: x,
     "huge": lambda x: x * 1e3,
@@ -391,8 +386,6 @@ def adversarial(chance: random.Random) -> tuple[Batch, int, str]:
     x[place] = RECORDS[kind](x[place])
     return (x, keys, y), place, f"{kind}, {lengths}, {count} examples, record {place}"
 
-
-# ---- the test ----
 
 Engine = Callable[[Any], Any]
 

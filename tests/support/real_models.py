@@ -40,9 +40,6 @@ VIT = IMAGE | {
 }
 
 
-# ---- batches and losses ----
-
-
 def words(seed: int = 1) -> Tensor:
     return torch.randint(3, WORDS, (EXAMPLES, TIME), generator=torch.Generator().manual_seed(seed))
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.core.randomness import RandomStream
 from discreet.parties.secure.masks import WORD, add_mask
 from discreet.parties.secure.secure_coordinator import SecureCoordinator, join_shares
-from discreet.parties.secure.secure_group import Group, read_request, seeds_to_reveal
+from discreet.parties.secure.secure_group import SecureGroup, read_request, seeds_to_reveal
 from discreet.parties.secure.secure_sum import SecureParty, direction_key, sign_of
 from discreet.parties.secure.shares import SEALED, SHARE, open_share
 
@@ -26,7 +26,7 @@ class World:
         self.names = [chr(ord("a") + index) for index in range(parties)]
         self.keys = {name: signing_key(name) for name in self.names}
         public = {name: key.public_key() for name, key in self.keys.items()}
-        self.group = Group(STUDY, public, dropouts, colluders)
+        self.group = SecureGroup(STUDY, public, dropouts, colluders)
         self.stream = RandomStream(unsafe_seed=seed)
         self.parties = {
             name: SecureParty(name, self.group, key, self.stream) for name, key in self.keys.items()

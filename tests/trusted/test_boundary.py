@@ -18,7 +18,16 @@ FAST = {SOURCE / package / f"{name}.py" for package, names in FAST_PYTORCH_FILES
 MOST_LINES = {"trusted": 1_450, "all": 16_630, "fast pytorch": 3_570}
 
 NAMES = {
-    *("BoundedSum", "add_noise", "hardened_sum", "system_stream", "urandom", "Till", "choose"),
+    *(
+        "BoundedSum",
+        "add_noise",
+        "hardened_sum",
+        "system_stream",
+        "urandom",
+        "Till",
+        "choose",
+        "exponential_mechanism",
+    ),
     *("laplace_mechanism", "gaussian_mechanism", "default_rng", "secrets"),
     *("_numbers", "_weights", "_parts", "_stream", "_use", "_KEY", "places", "Permit("),
 }
@@ -38,9 +47,9 @@ def forbidden(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Attribute):
             found |= {node.attr} & (NAMES | SAMPLERS)
         elif isinstance(node, ast.alias):
-            found |= set(node.name.split(".")) & (NAMES | {"random", "draws"})
+            found |= set(node.name.split(".")) & (NAMES | {"random", "float_samplers"})
         elif isinstance(node, ast.ImportFrom):
-            found |= set(str(node.module).split(".")) & {"random", "draws"}
+            found |= set(str(node.module).split(".")) & {"random", "float_samplers"}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {node.value} & NAMES
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Permit":
@@ -74,7 +83,7 @@ def test_statistics_and_evaluation_name_neither_noise_nor_rows():
         "rows._numbers.mean()",
         "Permit(session, event, 1, key)",
         "session._stream.integers(5)",
-        "from discreet.core.draws import laplace",
+        "from discreet.core.float_samplers import laplace",
     ],
 )
 def test_a_module_that_does_is_found(twin):
@@ -118,7 +127,9 @@ def reaches_noise(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Attribute):
             found |= {node.attr} & (SUMS_AND_NOISE | {"urandom"})
         elif isinstance(node, ast.alias):
-            found |= set(node.name.split(".")) & (SUMS_AND_NOISE | {"urandom", "draws", "noise_shares"})
+            found |= set(node.name.split(".")) & (
+                SUMS_AND_NOISE | {"urandom", "float_samplers", "noise_shares"}
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {node.value} & (SUMS_AND_NOISE | {"urandom"})
         if isinstance(node, ast.Call):
@@ -148,7 +159,7 @@ def test_nothing_outside_draws_noise_or_charges():
         "from discreet.core.noise import BoundedSum as Sum",
         "from discreet.core import noise\nnoise.add_noise(total, event)",
         "from discreet.core.noise_shares import add_noise_share",
-        "from discreet.core import draws",
+        "from discreet.core import float_samplers",
         "till.pay(event)",
         "run.reserve(3)",
         "run.next_step()",

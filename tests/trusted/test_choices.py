@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from discreet import Budget, InvalidParameter, PlanViolation
-from discreet.trusted.choices import Quantiles, _misses, _reach, _share
+from discreet.trusted.choices import Quantiles, _misses, _sensitivity, _share
 
 POINTS = 3
 
@@ -51,12 +51,14 @@ def test_the_sensitivity_of_a_rank_is_the_largest_difference_of_neighbouring_tab
     neighbours, group_size, level
 ):
     budget, share = Budget(1.0, 0.0, neighbours, group_size=group_size), _share(level)
-    assert farthest(neighbours, group_size, share) == _reach(share, budget, alone=True)
+    assert farthest(neighbours, group_size, share) == _sensitivity(share, budget, alone=True)
 
 
 def test_the_twin_that_forgets_the_group_is_found():
     share = _share(0.5)
-    assert farthest("replace-one", 3, share) > _reach(share, Budget(1.0, 0.0, "replace-one"), alone=True)
+    assert farthest("replace-one", 3, share) > _sensitivity(
+        share, Budget(1.0, 0.0, "replace-one"), alone=True
+    )
 
 
 @pytest.mark.parametrize(

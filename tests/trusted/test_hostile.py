@@ -14,7 +14,7 @@ from discreet import Budget, Gaussian, Laplace
 from discreet.core.noise import grid_for
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.trusted import queries
-from discreet.trusted.choices import Quantiles, _Chooser, _misses, _reach, _share
+from discreet.trusted.choices import Quantiles, _Chooser, _misses, _sensitivity, _share
 from discreet.trusted.outcomes import Binned, Classified, Miss, Outcome, Shared, Target
 from discreet.trusted.queries import (
     Bin,
@@ -173,7 +173,7 @@ def test_no_record_moves_a_score_by_more_than_its_reach():
         all_of_them = missed(table)
         for record in range(RECORDS):
             moved = np.abs(all_of_them - missed(np.delete(table, record, 0))).max()
-            assert moved <= _reach(_share(level), budget, alone=True)
+            assert moved <= _sensitivity(_share(level), budget, alone=True)
 
 
 def found_by(table, query, grid=2.0**-30):

@@ -20,8 +20,8 @@ from discreet.events import ApproximateDP, PoissonSampled
 from discreet.ledger import FixedPlan, Till
 from discreet.parties import sgd2
 from discreet.parties.messages import Message
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Aggregation
-from discreet.parties.terms import Terms
 from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
 from discreet.trusted import permits
@@ -34,9 +34,6 @@ ZEROS = BoundedSum(np.zeros(3), clip_norm=1.0)
 
 def stage(sampling="poisson", bands=1, noise=2.0):
     return Stage("descent", sampling, 60, 10, 12, 1.0, noise, bands)
-
-
-# ---- the noise covers the event
 
 
 @settings(max_examples=200, deadline=None)
@@ -94,9 +91,6 @@ def test_a_resume_that_draws_another_noise_than_it_pays_is_found():
     StepNoise(charge, honest)
     with pytest.raises(PlanViolation, match="Less noise"):
         StepNoise(charge, honest | {"count": Draw(kept.count_event)})
-
-
-# ---- a permit
 
 
 def test_wrong_requests_are_refused_before_anything_is_drawn():
@@ -239,9 +233,6 @@ def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided()
         charger.next_step(noise, 1.0)
 
 
-# ---- a ledger that fails at reservation n
-
-
 def network(stream, sampling="poisson", bands=1, **options):
     plan = Recipe(60, 10, steps=12, sampling=sampling, bands=bands).with_noise(3.0, delta=1e-3)
     torch.manual_seed(0)
@@ -318,7 +309,7 @@ def test_a_secure_sum_draws_no_noise_after_a_reservation_has_failed(monkeypatch)
 
 
 def test_a_party_refuses_the_permit_of_another():
-    one, other = (Terms(study(), name) for name in ("ann", "bob"))
+    one, other = (PartyPlan(study(), name) for name in ("ann", "bob"))
     stream = Noting()
     permit = paid(other.step_noise, 1.0, stream)
     with pytest.raises(PlanViolation, match="other noise"):

@@ -15,14 +15,16 @@ from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.gate.adding import add_cells, add_rows, add_signed, add_values
 from discreet.linear.gate.raw import PowerCells, RawColumns
 from discreet.linear.public_log import PublicLog
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 BUDGET = Budget(1.0, 1e-6)
 NOBODY = RawColumns(np.zeros((0, 1)))
 
 
 def seeded(budget=BUDGET, arithmetic="float", **options):
-    return Spending(budget, stream=RandomStream(unsafe_seed=1, threads=1), arithmetic=arithmetic, **options)
+    return BudgetAllocator(
+        budget, stream=RandomStream(unsafe_seed=1, threads=1), arithmetic=arithmetic, **options
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -115,19 +117,16 @@ def test_ledgers_that_count_something_else():
 )
 def test_budgets_that_gaussian_noise_cannot_serve(budget, name):
     with pytest.raises(InvalidParameter, match=f"{name}="):
-        Spending(budget)
+        BudgetAllocator(budget)
 
 
 def test_other_parameters():
     with pytest.raises(InvalidParameter, match="arithmetic="):
-        Spending(BUDGET, arithmetic="exact")
+        BudgetAllocator(BUDGET, arithmetic="exact")
     with pytest.raises(InvalidParameter, match="stream="):
-        Spending(BUDGET, stream=7)
-    assert Spending(BUDGET).trusted
+        BudgetAllocator(BUDGET, stream=7)
+    assert BudgetAllocator(BUDGET).trusted
     assert not seeded().trusted
-
-
-# ---- hardened arithmetic ----
 
 
 def test_hardened_noise_leaves_room_for_its_distance():
@@ -224,7 +223,7 @@ def test_hardened_fits_have_room_for_millions_of_records(epsilon, delta):
 
 def test_a_budget_that_hardened_noise_cannot_keep_is_refused_before_anything_is_spent():
     with pytest.raises(InvalidParameter, match=r"epsilon=60.*choose arithmetic='float'"):
-        Spending(Budget(60.0, 1e-6))
+        BudgetAllocator(Budget(60.0, 1e-6))
     assert seeded(Budget(60.0, 1e-6), "float").most_records == 2**32
 
 
@@ -274,7 +273,7 @@ def test_a_stage_is_made_by_its_budget_only_and_cannot_be_copied():
     """Either would make releases that nobody has paid for."""
     spending = seeded()
     with pytest.raises(PlanViolation, match="Only a charge"):
-        Stage(spending, "free", 1.0, 1000, Gaussian(1e-3))
+        StagePermit(spending, "free", 1.0, 1000, Gaussian(1e-3))
     stage = spending.stage("paid")
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(PlanViolation, match="cannot be copied"):

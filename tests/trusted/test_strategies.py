@@ -12,7 +12,7 @@ from discreet.errors import DiscreetError
 from discreet.evaluation import evaluate
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import FixedPlan, GaussianFilter
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.statistics import (
     PrivatePCA,
     private_count,

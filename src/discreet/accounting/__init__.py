@@ -11,10 +11,10 @@ from discreet.accounting.attack_risks import (
 )
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import PrivacyCurve, account
-from discreet.accounting.many import epsilon_bounds
 from discreet.accounting.noise_formulas import analytic_gaussian_noise, classic_gaussian_noise
 from discreet.accounting.pairs import DiscretePair, Pair
 from discreet.accounting.renyi import renyi_epsilon
+from discreet.accounting.vectorised import epsilon_bounds
 
 __all__ = [
     "AttributeInference",

@@ -18,17 +18,17 @@ and both hockey-sticks are expectations of *convex* functions of it:
 
     H_a(P || Q) = E (S - a)_+   (remove),        H_a(Q || P) = E (1 - a S)_+   (add).
 
-So laws that enclose S in convex order enclose both privacy curves at every a. One unbiased rounding of the W's
-and of their partial sums gives them (:mod:`~discreet.accounting.rounded_sums`): the rounded values are the upper
-law, the means behind them the lower one. The sum is formed by doubling. The spacing of its grid is
+So distributions that enclose S in convex order enclose both privacy curves at every a. One unbiased rounding of the
+W's and of their partial sums gives them (:mod:`~discreet.accounting.rounded_sums`): the rounded values are the upper
+distribution, the means behind them the lower one. The sum is formed by doubling. The spacing of its grid is
 
 * ``resolution`` times the standard deviation in the body,
 * ``resolution`` / 4 times the distance from the mean in the upper tail, where a single large W decides,
 * ``resolution`` times the value itself near zero, for additions and few steps,
 
-and the error of both laws is O(resolution^2). Outcomes with a W or a partial sum outside of the grid are given
-up: the upper law counts them as infinite losses, the lower law forgets them. Labels D cut from the law of a
-partial sum of m terms occur in steps / m places and contribute at most
+and the error of both distributions is O(resolution^2). Outcomes with a W or a partial sum outside of the grid are
+given up: the upper distribution counts them as infinite losses, the lower distribution forgets them. Labels D cut
+from the distribution of a partial sum of m terms occur in steps / m places and contribute at most
 
     (1 / m) E[partial sum; D] + (steps / m) q(D)    to E (S - a)_+ <= E S,    and less to E (1 - a S)_+ <= 1.
 
@@ -64,23 +64,23 @@ class Enclosure(NamedTuple):
     lower: DiscretePair
 
 
-class AllocationLaw(NamedTuple):
+class AllocationLoss(NamedTuple):
     """The privacy loss of one epoch when a record is removed, and when one is added."""
 
     remove: Enclosure
     add: Enclosure
 
 
-def allocation_law(noise_multiplier: float, steps: int, *, tail: float, resolution: float) -> AllocationLaw:
+def allocation_loss(noise_multiplier: float, steps: int, *, tail: float, resolution: float) -> AllocationLoss:
     """Enclose the privacy loss of one epoch of random allocation with Gaussian noise.
 
     ``tail`` is the probability that may be given up in total. ``resolution`` is the step of the grid in
     standard deviations: bounds on epsilon differ relatively by less than resolution^2, also after composition.
 
     Guarantee: for every a >= 0, the hockey-stick divergences of the dominating pair lie between those of the
-    two laws, in both directions; all truncation and rounding errors are included.
+    two distributions, in both directions; all truncation and rounding errors are included.
 
-    >>> remove, add = allocation_law(1.0, 1000, tail=1e-12, resolution=0.02)
+    >>> remove, add = allocation_loss(1.0, 1000, tail=1e-12, resolution=0.02)
     >>> [f"{np.maximum(law.p - np.exp(0.17) * law.q, 0).sum():.3g}" for law in remove]
     ['1.12e-06', '1.12e-06']
     """
@@ -98,7 +98,7 @@ def allocation_law(noise_multiplier: float, steps: int, *, tail: float, resoluti
 
 
 def is_followed(noise: float, steps: int) -> bool:
-    """Whether :func:`allocation_law` computes this law."""
+    """Whether :func:`allocation_loss` computes this distribution."""
     return LEAST_NOISE <= noise <= MOST_NOISE and steps <= MOST_STEPS
 
 
@@ -206,12 +206,12 @@ def _cells(v: float, exponent: int, start: int, last: int) -> tuple[Array, Array
     return rows, z
 
 
-def _enclosures(total: RoundedSum, cut: float) -> AllocationLaw:
+def _enclosures(total: RoundedSum, cut: float) -> AllocationLoss:
     """The labels and the means behind them as privacy losses, with every rounding error on the safe side.
 
     All masses get the factor that covers their own error. The likelihood ratio of a label is exact but for a few
     units. That of a mean contains an average of S - K with inexact weights, where |S - K| <= K (e^drift - 1). The
-    errors of the ratios are put on the losses, down in the lower law and up in the upper one.
+    errors of the ratios are put on the losses, down in the lower distribution and up in the upper one.
     """
     columns = []
     for exponent, piece in total.pieces.items():
@@ -227,16 +227,16 @@ def _enclosures(total: RoundedSum, cut: float) -> AllocationLaw:
     lower = _directions(
         at + shift, centred + shift, exact * math.exp(-total.error), total.count, -units - blur, 0.0
     )
-    return AllocationLaw(*(Enclosure(*laws) for laws in zip(upper, lower, strict=True)))
+    return AllocationLoss(*(Enclosure(*plds) for plds in zip(upper, lower, strict=True)))
 
 
 def _directions(
     value: Array, centred: Array, q: Array, count: int, nudge: float, infinite: float
 ) -> tuple[DiscretePair, DiscretePair]:
-    """A law of the likelihood ratio value / count as the losses of a removal and of an addition."""
+    """A distribution of the likelihood ratio value / count as the losses of a removal and of an addition."""
     losses, p, factor = _log_ratio(value, centred, count), q * value / count, math.exp(nudge)
-    remove = _law(losses + nudge, p * factor, q, infinite)
-    return remove, _law(-losses + nudge, q * factor, p, infinite)
+    remove = _loss_distribution(losses + nudge, p * factor, q, infinite)
+    return remove, _loss_distribution(-losses + nudge, q * factor, p, infinite)
 
 
 def _log_ratio(value: Array, difference: Array, count: int) -> Array:
@@ -245,7 +245,7 @@ def _log_ratio(value: Array, difference: Array, count: int) -> Array:
     return np.where(np.abs(difference) < 0.5 * count, np.log1p(near), np.log(value / count))
 
 
-def _law(losses: Array, p: Array, q: Array, p_infinite: float) -> DiscretePair:
+def _loss_distribution(losses: Array, p: Array, q: Array, p_infinite: float) -> DiscretePair:
     """Sort the atoms, and join those with the same loss."""
     seen = p > 0
     losses, place = np.unique(losses[seen], return_inverse=True)

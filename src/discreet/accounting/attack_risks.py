@@ -42,7 +42,7 @@ from discreet.guarantee import Bounds, lower_text, upper_text
 _MOST_LETTERS = 100
 
 
-class Attacked(Protocol):
+class AttackedCurve(Protocol):
     """A privacy curve, as far as attacks on it are concerned."""
 
     def power_bounds(self, false_alarms: float) -> Bounds: ...
@@ -78,7 +78,7 @@ class Risk:
         if not (isinstance(self.what, str) and len(self.what) <= _MOST_LETTERS and self.what.isprintable()):
             raise InvalidParameter("what", self.what, f"must be one line of at most {_MOST_LETTERS} letters.")
 
-    def assess(self, attacked: Attacked) -> RiskBound:
+    def assess(self, attacked: AttackedCurve) -> RiskBound:
         """Bound the success of the attack on whatever has this privacy curve.
 
         Guarantee: no attack succeeds more often than ``success.upper``. No analysis of the same event can prove less
@@ -186,7 +186,7 @@ class GaussianDP(NamedTuple):
         )
 
 
-class _Curve(Attacked, Protocol):
+class _Curve(AttackedCurve, Protocol):
     def deltas(self, epsilons: list[float]) -> np.ndarray: ...
 
 

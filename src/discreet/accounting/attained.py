@@ -14,15 +14,15 @@ from scipy.special import bdtrc
 from discreet.accounting.allocation import is_followed
 from discreet.accounting.dominating import (
     Dominating,
-    LawOf,
+    LossDistributionOf,
     Relation,
-    constant_law,
+    constant_loss,
     dominating,
     may_be_cut,
     missing_probability,
-    mixture_law,
+    mixture_loss,
     sampled_pair,
-    two_sided_law,
+    two_sided_loss,
 )
 from discreet.accounting.pairs import Pair
 from discreet.accounting.sampled_pairs import MixturePair, numbers_of_draws
@@ -44,7 +44,7 @@ from discreet.events import (
 def attained(event: Event, relation: Relation) -> Dominating:
     """Like :func:`~discreet.accounting.dominating.dominating`, with pairs of data sets in place of larger pairs."""
     parts = tuple((_followed(part), count) for part, count in event.parts())
-    return dominating(Composition(parts), relation, _law_below)
+    return dominating(Composition(parts), relation, _lower_loss)
 
 
 def has_other_floor(event: Event) -> bool:
@@ -79,17 +79,17 @@ def _followed(part: Event) -> Event:
     return part
 
 
-def _law_below(part: Event, count: int, relation: Relation) -> LawOf | None:
+def _lower_loss(part: Event, count: int, relation: Relation) -> LossDistributionOf | None:
     if not _is_larger(part):
         return None
     if isinstance(part, MixtureOfGaussians):
-        return mixture_law(part, count, relation, at_the_top=missing_probability(part) < 0)
+        return mixture_loss(part, count, relation, at_the_top=missing_probability(part) < 0)
     if isinstance(part, TruncatedPoissonSampled):
-        return two_sided_law(sampled_pair(part.noise_multiplier / _moves(part), chance_kept(part)), count)
+        return two_sided_loss(sampled_pair(part.noise_multiplier / _moves(part), chance_kept(part)), count)
     assert isinstance(part, SampledWithReplacement)
     if part.records == 1:
         return None
-    return constant_law(
+    return constant_loss(
         attained_with_replacement(part.noise_multiplier, part.batch_size, part.records), count
     )
 
@@ -119,11 +119,11 @@ def attained_with_replacement(noise: float, batch_size: int, records: int) -> Pa
     smaller tails. Inner products of its shifts only fall by that, hence H_a (docs/mathematics.md, (3)).
     """
     kept: list[int] = []
-    reach = 2.0 * batch_size / records
+    radius = 2.0 * batch_size / records
     for k in numbers_of_draws(batch_size):  # some twenty: all of the first, and where most of the mass is
         if k <= 12 or not kept or k >= 1.15 * kept[-1]:
             kept.append(k)
-        if k > 12 and k > reach + 12 * math.sqrt(reach) + 24:
+        if k > 12 and k > radius + 12 * math.sqrt(radius) + 24:
             break
     at_least = np.minimum(bdtrc(np.array(kept) - 1.0, batch_size, 1 / records), 1.0) * (1 - 1e-6)
     chances = np.append(-np.diff(at_least), at_least[-1])

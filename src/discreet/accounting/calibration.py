@@ -230,7 +230,7 @@ class _Calibration:
         return math.floor(value) if self.parameter == "steps" else value
 
     def _polish(self, value: float) -> float:
-        """Whole numbers: the last one that still fits, by leaps that double and then halve."""
+        """Integers: the last one that still fits, by leaps that double and then halve."""
         if self.parameter != "steps":
             return value
         leap = 1

@@ -1,4 +1,4 @@
-"""Bounds that always exist: Chernoff's inequality for the laws of one direction.
+"""Bounds that always exist: Chernoff's inequality for the distributions of one direction.
 
 For every tilt t > 0, with M(t) = E_P e^{t L} of the total loss,
 
@@ -8,7 +8,7 @@ because (1 - e^{-y})_+ <= e^{t y} times that maximum. It is the Renyi accountant
 Steinke 2020), a few percent above the truth, and it needs no convolution. Losses too rare to matter are counted as
 infinite, which tames the moments of small samples.
 
-M is taken from a law on the chords of a coarse grid. It is a mixture of hockey-sticks with positive weights,
+M is taken from a distribution on the chords of a coarse grid. It is a mixture of hockey-sticks with positive weights,
 M = t (t + 1) int H_a a^{t-1} da, so the chords, which are above H, can only enlarge it; and a curve that is wrong by
 the share u of its tail makes M wrong by the share (t + 1) u.
 """
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from discreet.accounting.building import chords
+from discreet.accounting.discretisation import chords
 from discreet.accounting.lattice import ULP, cell_accuracy, largest_weight
 from discreet.accounting.pairs import Array, Pair
 from discreet.errors import UnsupportedEvent
 from discreet.events import RenyiDP, ZeroConcentratedDP
 
-# ---- black boxes that come with a Renyi curve: how much they add to the moments of everything else ----
+# Black boxes that come with a Renyi curve: how much they add to the moments of everything else.
 #
 # For an adaptive composition with a box whose Renyi divergences are at most D_a, in both directions and at every
 # history, E_P e^{tL} of the total loss is at most that of the rest times e^{t D_{1+t}}: condition on the history. So
@@ -63,7 +63,7 @@ ROUNDING = 1e-12  # relative, of sums of logarithms and of products with counts
 class Chernoff:
     """Upper bounds for a composition whose rare losses, of P-mass ``infinite`` in all, count as infinite."""
 
-    laws: tuple[tuple[Array, Array, int], ...]
+    plds: tuple[tuple[Array, Array, int], ...]
     infinite: float
     accuracy: float
     boxes: tuple[tuple[LogMoment, int], ...] = ()
@@ -79,18 +79,18 @@ class Chernoff:
 
         The nodes of a pair are a proposal: any finite losses are sound.
         """
-        laws, infinite, accuracy = [], 0.0, 0.0
+        plds, infinite, accuracy = [], 0.0, 0.0
         for pair, count in parts:
             losses = _strictly_increasing(pair.nodes(log_tail))
             with np.errstate(all="ignore"):
                 masses, above = chords(pair, losses)
                 kept = masses > 0
-                laws.append((losses[kept], np.log(masses[kept]), count))
+                plds.append((losses[kept], np.log(masses[kept]), count))
             # Of a tail m < e^log_tail, ULP m log(e^log_tail / m) is not charged below: less than ULP e^log_tail.
             above += 4 * ULP * float(np.exp(log_tail))
             infinite += count * above if np.all(np.isfinite(masses)) else np.inf
             accuracy += count * cell_accuracy(log_tail - max(float(losses[-1]), 0.0))
-        return cls(tuple(laws), infinite * (1 + ROUNDING), accuracy, boxes)
+        return cls(tuple(plds), infinite * (1 + ROUNDING), accuracy, boxes)
 
     def epsilon(self, delta: float) -> float:
         """Guarantee: everything together is (this epsilon, ``delta``)-DP in this direction."""
@@ -107,7 +107,7 @@ class Chernoff:
     def log_delta(self, tilts: Array) -> Array:
         """log of M(t) times the largest weight, rounded up."""
         total, slack = np.zeros(len(tilts)), np.zeros(len(tilts))
-        for losses, log_p, count in self.laws:
+        for losses, log_p, count in self.plds:
             moment = logsumexp(log_p + tilts[:, None] * losses, axis=1)
             total += count * moment
             slack += count * np.abs(moment)

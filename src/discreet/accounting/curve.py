@@ -16,20 +16,27 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from discreet.accounting.attained import attained, has_other_floor, without_boxes
-from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
+from discreet.accounting.certified_bounds import (
+    DELTA_REMEDY,
+    Composed,
+    SingleRelease,
+    hidden_share,
+    ignore_fp_errors,
+    tolerance_asked,
+)
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.curve_views import CurveViews
+from discreet.accounting.discretisation import CUT, LossDistribution
 from discreet.accounting.dominating import (
     Direction,
     Dominating,
-    Quality,
     Relation,
+    Tolerances,
     dominating,
     without_sampling,
 )
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
-from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
+from discreet.accounting.max_loss import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.search import SMALLEST_EPSILON, TOLERANCE, composed
 from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, real, whole
 from discreet.events import Event
@@ -80,8 +87,6 @@ class PrivacyCurve(CurveViews):
     def __repr__(self) -> str:
         return f"PrivacyCurve({self.event!r}, neighbours={self.neighbours!r}, group_size={self.group_size})"
 
-    # ---- epsilon ----
-
     def epsilon(self, delta: float, *, tolerance: float | None = None) -> float:
         """The smallest epsilon proved at ``delta``: never below the exact one."""
         return self.epsilon_bounds(delta, tolerance=tolerance).upper
@@ -97,22 +102,22 @@ class PrivacyCurve(CurveViews):
         """
         delta = real("delta", delta, at_least=0, at_most=1, remedy=DELTA_REMEDY)
         wanted = tolerance_asked(tolerance, TOLERANCE)
-        exposure = self._parts.exposure
+        infinity_mass = self._parts.infinity_mass
         if delta == 1:  # everything is (0, 1)-DP
             return _NOTHING
-        if delta < exposure.lower:
+        if delta < infinity_mass.lower:
             return Bounds(np.inf, np.inf)
-        if exposure.upper == 0:
+        if infinity_mass.upper == 0:
             bounds = self._hidden_epsilon(delta, wanted)
         else:
-            upper = self._hidden_epsilon(hidden_share(delta, exposure.upper, 1 - ULPS), wanted).upper
-            lower = self._hidden_epsilon(hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
+            upper = self._hidden_epsilon(hidden_share(delta, infinity_mass.upper, 1 - ULPS), wanted).upper
+            lower = self._hidden_epsilon(hidden_share(delta, infinity_mass.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
         if self._floor is not None:
             bounds = Bounds(min(self._floor.epsilon_bounds(delta).lower, bounds.upper), bounds.upper)
         return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
 
-    @quiet()
+    @ignore_fp_errors()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
         """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
         if delta < 0:
@@ -125,7 +130,7 @@ class PrivacyCurve(CurveViews):
             return Bounds(
                 self._without_boxes._hidden_epsilon(delta, tolerance).lower, self._simple_epsilon(delta)
             )
-        if not self._parts.laws:
+        if not self._parts.plds:
             mu = self._parts.mu
             return gaussian_epsilon_bounds(delta, mu, _MU_ERROR) if mu else _NOTHING
         if delta < LEAST_DELTA:  # no arithmetic follows: as if it were 0, from above
@@ -143,9 +148,9 @@ class PrivacyCurve(CurveViews):
 
     def _epsilons(self, delta: float, tolerance: float) -> Iterator[Bounds]:
         """Bounds for every direction that can be the worst one."""
-        quality = Quality(delta * 1e-5, tolerance)
+        tolerances = Tolerances(delta * 1e-5, tolerance)
         estimates = {
-            direction: min(self._composed(direction, quality).estimate_epsilon(delta), largest)
+            direction: min(self._composed(direction, tolerances).estimate_epsilon(delta), largest)
             for direction, largest in self._largest_losses.items()
         }
         top = max(estimates.values())
@@ -153,7 +158,7 @@ class PrivacyCurve(CurveViews):
         for direction in sorted(estimates, key=lambda name: -estimates[name]):
             if self._largest_losses[direction] * (1 + ULPS) <= min(lower, upper):
                 continue
-            composed = self._composed(direction, quality)
+            composed = self._composed(direction, tolerances)
             # A direction that is clearly not the worst one is only shown to be that.
             room = 0.5 * (top - estimates[direction]) / max(top, SMALLEST_EPSILON)
             if room > tolerance and composed.stays_below(delta, upper, min(0.03, room)):
@@ -166,7 +171,7 @@ class PrivacyCurve(CurveViews):
         """Bounds from the atoms of largest loss, where there are any."""
         if self._largest_loss == np.inf:
             return Bounds(0.0, np.inf)
-        found = [epsilon_near_largest(laws, delta) for laws in self._rough_laws.values()]
+        found = [epsilon_near_largest(plds, delta) for plds in self._rough_plds.values()]
         return Bounds(max(bounds.lower for bounds in found), self._around_largest.upper)
 
     def _simple_epsilon(self, delta: float) -> float:
@@ -174,8 +179,6 @@ class PrivacyCurve(CurveViews):
         worst = max(bound.epsilon(delta) for bound in self._chernoff(delta))
         whole = self._without_sampling
         return min(worst, whole._hidden_epsilon(delta, 1e-3).upper) if whole else worst
-
-    # ---- delta ----
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> float:
         """The smallest delta proved at ``epsilon``: never below the exact one."""
@@ -188,16 +191,16 @@ class PrivacyCurve(CurveViews):
         """
         epsilon = real("epsilon", epsilon, at_least=0)
         hidden = self._hidden_delta(epsilon, tolerance_asked(tolerance, 1e-2))
-        exposure = self._parts.exposure
-        lower = (exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS)
-        upper = min(1.0, (exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS))
+        infinity_mass = self._parts.infinity_mass
+        lower = (infinity_mass.lower + (1 - infinity_mass.lower) * hidden.lower) * (1 - ULPS)
+        upper = min(1.0, (infinity_mass.upper + (1 - infinity_mass.upper) * hidden.upper) * (1 + ULPS))
         if self._floor is not None:
             lower = min(self._floor.delta_bounds(epsilon).lower, upper)
         if epsilon >= self._largest_loss * (1 - 1e-12):  # delta vanishes; only rounding is left
             tolerance = None
         return self._as_asked(Bounds(lower, upper), "delta", tolerance, 1e-280)
 
-    @quiet()
+    @ignore_fp_errors()
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
         exact = self._parts.largest
         if epsilon >= self._around_largest.upper or (exact is not None and Fraction(epsilon) >= exact):
@@ -206,7 +209,7 @@ class PrivacyCurve(CurveViews):
             lower = self._without_boxes._hidden_delta(epsilon, tolerance).lower
             rough = self._simple_delta(epsilon, 1e-15)
             return Bounds(lower, min(rough, self._simple_delta(epsilon, max(rough, 1e-290))))
-        if not self._parts.laws:
+        if not self._parts.plds:
             return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
         reaching = [name for name, top in self._largest_losses.items() if not epsilon >= top * (1 + ULPS)]
         each = (self._delta_of(direction, epsilon, tolerance) for direction in reaching)
@@ -217,16 +220,16 @@ class PrivacyCurve(CurveViews):
         return Bounds(lower, upper)
 
     def _delta_of(self, direction: Direction, epsilon: float, tolerance: float) -> Bounds:
-        near_top = delta_near_largest(self._rough_laws[direction], epsilon)
+        near_top = delta_near_largest(self._rough_plds[direction], epsilon)
         if near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top
-        quality = Quality(1e-12, tolerance)
+        tolerances = Tolerances(1e-12, tolerance)
         for _ in range(8):  # what is cut off must be small beside delta, which is not known yet
-            guess = self._composed(direction, quality).estimate_delta(epsilon)
-            if guess * 1e-5 >= quality.tail or quality.tail <= 1e-290:
+            guess = self._composed(direction, tolerances).estimate_delta(epsilon)
+            if guess * 1e-5 >= tolerances.tail or tolerances.tail <= 1e-290:
                 break
-            quality = Quality(max(guess * 1e-6, 1e-290), tolerance)
-        bounds = self._composed(direction, quality).delta_bounds(epsilon, tolerance)
+            tolerances = Tolerances(max(guess * 1e-6, 1e-290), tolerance)
+        bounds = self._composed(direction, tolerances).delta_bounds(epsilon, tolerance)
         return bounds.also(near_top)
 
     def _simple_delta(self, epsilon: float, about: float) -> float:
@@ -234,8 +237,6 @@ class PrivacyCurve(CurveViews):
         worst = max(bound.delta(epsilon) for bound in self._chernoff(about))
         whole = self._without_sampling
         return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
-
-    # ---- a point as a guarantee ----
 
     def guarantee(self, delta: float, *, tolerance: float | None = None) -> Guarantee:
         """The proved point at ``delta`` with its neighbours and unit."""
@@ -248,8 +249,6 @@ class PrivacyCurve(CurveViews):
         return Guarantee(
             self.epsilon_bounds(delta, tolerance=tolerance), delta, self.neighbours, self.group_size
         )
-
-    # ---- parts ----
 
     def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds:
         """Bounds of a release that is Gaussian only; ``nothing`` is the value for no release at all."""
@@ -279,16 +278,16 @@ class PrivacyCurve(CurveViews):
         return PrivacyCurve(whole, self.neighbours, self.group_size) if sampled else None
 
     @cached_property
-    def _rough_laws(self) -> dict[Direction, list[Law]]:
-        quality = Quality(1e-12, 1e-2)
-        return {name: self._parts.laws_of(name, quality) for name in self._parts.directions()}
+    def _rough_plds(self) -> dict[Direction, list[LossDistribution]]:
+        tolerances = Tolerances(1e-12, 1e-2)
+        return {name: self._parts.plds_of(name, tolerances) for name in self._parts.directions()}
 
     @cached_property
     def _largest_losses(self) -> dict[Direction, float]:
         """The largest loss in each direction; infinite for Gaussian noise, but for its sampled additions."""
         if self._parts.mu > 0 or self._parts.boxes:
             return dict.fromkeys(self._parts.directions(), np.inf)
-        return {name: float(sum(law.largest_loss for law in laws)) for name, laws in self._rough_laws.items()}
+        return {name: float(sum(pld.largest_loss for pld in plds)) for name, plds in self._rough_plds.items()}
 
     @cached_property
     def _largest_loss(self) -> float:
@@ -302,14 +301,14 @@ class PrivacyCurve(CurveViews):
     def _chernoff(self, about: float) -> Iterator[Chernoff]:
         """For each direction, the bound by moments; losses that are rare beside ``about`` count as infinite."""
         for name in self._parts.directions():
-            laws = self._parts.laws_of(name, Quality(about * 1e-5, 1e-3))
-            steps = 1 + sum(law.count for law in laws)
-            pairs = [(law.upper, law.count) for law in laws]
+            plds = self._parts.plds_of(name, Tolerances(about * 1e-5, 1e-3))
+            steps = 1 + sum(pld.count for pld in plds)
+            pairs = [(pld.upper, pld.count) for pld in plds]
             yield Chernoff.of(pairs, float(np.log(about * CUT / steps)), self._parts.boxes)
 
-    def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
-        laws = self._parts.laws_of(direction, quality)
-        return OneStep(laws[0]) if len(laws) == 1 and laws[0].count == 1 else composed(laws)
+    def _make_composed(self, direction: Direction, tolerances: Tolerances) -> Composed | SingleRelease:
+        plds = self._parts.plds_of(direction, tolerances)
+        return SingleRelease(plds[0]) if len(plds) == 1 and plds[0].count == 1 else composed(plds)
 
     def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds:
         """The bounds as floats, if they keep a tolerance that was asked for."""

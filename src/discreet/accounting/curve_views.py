@@ -14,11 +14,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
+from discreet.accounting.certified_bounds import (
+    DELTA_REMEDY,
+    Composed,
+    SingleRelease,
+    hidden_share,
+    ignore_fp_errors,
+    tolerance_asked,
+)
 from discreet.accounting.chernoff import Chernoff
-from discreet.accounting.dominating import Direction, Dominating, Quality
-from discreet.accounting.largest import ULPS
-from discreet.accounting.lattice import Lattice
+from discreet.accounting.dominating import Direction, Dominating, Tolerances
+from discreet.accounting.lattice import LossLattice
+from discreet.accounting.max_loss import ULPS
 from discreet.accounting.noise_formulas import gaussian_power_bounds
 from discreet.accounting.power import chernoff_power, power_near, power_on
 from discreet.accounting.search import Search, bounds_by_all
@@ -32,12 +39,12 @@ _SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
 
 
 class CurveViews(ABC):
-    """What follows from the certified points of a curve, and from the laws of its event."""
+    """What follows from the certified points of a curve, and from the distributions of its event."""
 
     neighbours: AnyNeighbours
     _parts: Dominating
-    _composed: Callable[[Direction, Quality], Composed | OneStep]
-    _bulk_lattices: list[Lattice] | None = None
+    _composed: Callable[[Direction, Tolerances], Composed | SingleRelease]
+    _bulk_lattices: list[LossLattice] | None = None
 
     @abstractmethod
     def epsilon_bounds(self, delta: float, *, tolerance: float | None = None) -> Bounds:
@@ -73,8 +80,6 @@ class CurveViews(ABC):
     @abstractmethod
     def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds: ...
 
-    # ---- many points ----
-
     def epsilons(self, deltas: ArrayLike) -> list[Bounds]:
         """As :meth:`epsilon_bounds` at each of many deltas, in the time of a few: one grid serves its neighbours."""
         asked = [
@@ -92,28 +97,28 @@ class CurveViews(ABC):
 
     def _on_one_grid(self, at: float, deltas: list[float]) -> dict[float, Bounds]:
         """Of ``deltas``, those at which the grid for the delta ``at`` is close enough."""
-        trivial = at in (0, 1) or self._parts.exposure.upper > 0 or self._floor is not None
-        if trivial or self._parts.boxes or not self._parts.laws:
+        trivial = at in (0, 1) or self._parts.infinity_mass.upper > 0 or self._floor is not None
+        if trivial or self._parts.boxes or not self._parts.plds:
             return {}
         positive = [delta for delta in deltas if 0 < delta < 1]
-        quality = Quality(positive[0] * 1e-5, 1e-3)
-        each = [self._composed(direction, quality) for direction in self._parts.directions()]
-        if any(isinstance(one, OneStep) for one in each):
+        tolerances = Tolerances(positive[0] * 1e-5, 1e-3)
+        each = [self._composed(direction, tolerances) for direction in self._parts.directions()]
+        if any(isinstance(one, SingleRelease) for one in each):
             return {}  # a single release has no grid
-        with quiet():
-            return bounds_by_all([Search(one.laws) for one in each], at, positive)
+        with ignore_fp_errors():
+            return bounds_by_all([Search(one.plds) for one in each], at, positive)
 
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
-        delta = hidden_share(real("delta", delta, above=0, below=1), self._parts.exposure.upper, 1.0)
+        delta = hidden_share(real("delta", delta, above=0, below=1), self._parts.infinity_mass.upper, 1.0)
         if delta <= 0:
             return np.inf
         if self._parts.boxes:
             return self._simple_epsilon(delta)
-        if not self._parts.laws:
+        if not self._parts.plds:
             return self._hidden_epsilon(delta, 0.02).upper
         # Removing a record is the worse direction wherever the two were compared.
-        return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
+        return self._composed("remove", Tolerances(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
     def deltas(self, epsilons: ArrayLike) -> NDArray[np.float64]:
         """The delta proved at each of many epsilons, in the time of a few: looser than :meth:`delta` where tiny.
@@ -121,18 +126,18 @@ class CurveViews(ABC):
         Guarantee: never below the exact ones.
         """
         found = np.array([real("epsilons", value, at_least=0) for value in np.ravel(epsilons)])
-        lattices = self._bulks() if self._parts.laws and not self._parts.boxes else []
+        lattices = self._bulks() if self._parts.plds and not self._parts.boxes else []
         if not lattices:
             return np.array([self.delta(float(value)) for value in found])
-        exposed = self._parts.exposure.upper
+        exposed = self._parts.infinity_mass.upper
         hidden = [max(lattice.delta_upper(float(value))[0] for lattice in lattices) for value in found]
         return np.minimum(1.0, (exposed + (1 - exposed) * np.array(hidden)) * (1 + ULPS))
 
-    def _bulk(self, direction: Direction) -> Lattice:
-        with quiet():
-            return Search(self._parts.laws_of(direction, Quality(1e-14, 1e-3))).bulk(1e-3)
+    def _bulk(self, direction: Direction) -> LossLattice:
+        with ignore_fp_errors():
+            return Search(self._parts.plds_of(direction, Tolerances(1e-14, 1e-3))).bulk(1e-3)
 
-    def _bulks(self) -> list[Lattice]:
+    def _bulks(self) -> list[LossLattice]:
         """The bulk of each direction; none where a grid shows nothing."""
         if self._bulk_lattices is None:
             try:
@@ -142,8 +147,6 @@ class CurveViews(ABC):
         lattices = self._bulk_lattices
         return lattices if max((lattice.error for lattice in lattices), default=1.0) <= _USELESS else []
 
-    # ---- the attacker's view ----
-
     def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
         """Certified bounds on the best attacker's hit rate at this false-alarm rate (the ROC curve).
 
@@ -152,7 +155,7 @@ class CurveViews(ABC):
         """
         alarms = real("false_alarms", false_alarms, at_least=0, at_most=1)
         wanted = tolerance_asked(tolerance, 1e-2)
-        low, high = self._parts.exposure
+        low, high = self._parts.infinity_mass
         lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY)), wanted).lower
         upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY)), wanted).upper
         upper = min(1.0, upper * (1 + ULPS))
@@ -161,11 +164,11 @@ class CurveViews(ABC):
         bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
         return self._as_asked(bounds, "power", tolerance, 1e-280)
 
-    @quiet()
+    @ignore_fp_errors()
     def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
         if self._parts.boxes:
             return self._simple_power(alarms)
-        if not self._parts.laws:
+        if not self._parts.plds:
             return self._gaussian(lambda mu: gaussian_power_bounds(alarms, mu), alarms)
         lattices = self._bulks()
         if not lattices:
@@ -175,9 +178,9 @@ class CurveViews(ABC):
         bounds = Bounds.of_largest(power_on(lattice, alarms) for lattice in lattices)
         if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
             return bounds
-        quality = Quality(alarms * 1e-5, tolerance)
-        each = [self._composed(direction, quality) for direction in self._parts.directions()]
-        return power_near([(one, Search(one.laws)) for one in each], alarms, tolerance, bounds)
+        tolerances = Tolerances(alarms * 1e-5, tolerance)
+        each = [self._composed(direction, tolerances) for direction in self._parts.directions()]
+        return power_near([(one, Search(one.plds)) for one in each], alarms, tolerance, bounds)
 
     def _simple_power(self, alarms: float) -> Bounds:
         """The bound that always exists, as :meth:`_simple_epsilon`."""

@@ -86,9 +86,6 @@ def _repeated(divergence: Divergence, count: int) -> Divergence:
     return lambda order: count * divergence(order)
 
 
-# ---- the best of a random number of runs (Papernot and Steinke 2022; docs/mathematics.md, (3f)) ----
-
-
 def selected_moment(event: RepeatAndSelect, neighbours: Neighbours) -> LogMoment:
     """What the best of several runs adds to log E e^{tL}, at most."""
     trial = divergence_of(event.trial, neighbours)

@@ -147,8 +147,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     target = _log_odds(delta)
     # Two lower ends: the tail bound delta <= Phi(-u), and the exact answer for epsilon = 0.
     tail = -float(ndtri(delta))
-    reach = math.hypot(tail, math.sqrt(2) * math.sqrt(epsilon))
-    by_tail = 2 * (epsilon / (tail + reach)) if tail > 0 else reach - tail
+    radius = math.hypot(tail, math.sqrt(2) * math.sqrt(epsilon))
+    by_tail = 2 * (epsilon / (tail + radius)) if tail > 0 else radius - tail
     start = max(by_tail, 2 * math.sqrt(2) * float(erfinv(delta)))
 
     def excess(mu: float) -> tuple[float, float]:
@@ -200,7 +200,7 @@ def _point(epsilon: float, mu: float) -> _Point:
 
 
 def _offset(epsilon: float, mu: float) -> float:
-    """epsilon / mu - mu / 2 in whole numbers, rounded once: the two may agree in most of their digits."""
+    """epsilon / mu - mu / 2 in integers, rounded once: the two may agree in most of their digits."""
     (a, b), (c, d) = epsilon.as_integer_ratio(), mu.as_integer_ratio()
     above, below = 2 * a * d * d - b * c * c, 2 * b * c * d
     if abs(above) >= _FAR * below:

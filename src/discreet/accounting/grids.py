@@ -1,8 +1,8 @@
-"""Which lattice to build: grid, window and blocks that should bring the two laws close, from a saddle-point estimate.
+"""Which lattice to build: grid, window and blocks that should bring both distributions close, by a saddle point.
 
-Nothing here is a guarantee: a :class:`~discreet.accounting.building.Design` is a proposal, and
-:func:`~discreet.accounting.building.build` is sound for every grid, window, exponent and tilt, or refuses it. A bad
-one makes bounds wide or slow, never wrong.
+Nothing here is a guarantee: a :class:`~discreet.accounting.discretisation.Design` is a proposal, and
+:func:`~discreet.accounting.discretisation.build` is sound for every grid, window, exponent and tilt, or refuses it. A
+bad one makes bounds wide or slow, never wrong.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.building import CUT, Block, Design, Law, Window
+from discreet.accounting.discretisation import CUT, CompositionBlock, Design, LossDistribution, LossWindow
 from discreet.accounting.pairs import Array, Pair
-from discreet.accounting.steering import Aim, Scout
+from discreet.accounting.saddlepoint import SaddlepointEstimate, SaddlepointTarget
 
 LARGEST = 2**19  # grid points; beyond that a coarser grid, and wider bounds, must do
 MANY = 200_000  # releases from which a second, coarser grid pays
@@ -27,41 +27,43 @@ def step_for(width: float, steps: int, tilt: float) -> float:
     return float(np.sqrt(5.0 * width / (steps * (tilt + 1))))
 
 
-def design(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Design, float]:
-    """A lattice around ``aim``, and the smallest step of a one-step grid that memory allows."""
+def design(
+    plds: Sequence[LossDistribution], estimate: SaddlepointEstimate, target: SaddlepointTarget, step: float
+) -> tuple[Design, float]:
+    """A lattice around ``target``, and the smallest step of a one-step grid that memory allows."""
     if not step > 0:
         raise FloatingPointError("a single loss spans no grid")
-    log_mass = spare_mass(aim, scout.moments(aim.tilt).value)
-    window = roomy_window(*scout.chernoff(aim.tilt, log_mass, step), step)
+    log_mass = spare_mass(target, estimate.moments(target.tilt).value)
+    window = roomy_window(*estimate.chernoff(target.tilt, log_mass, step), step)
     width = window.ends[1] - window.ends[0]
-    two_levels = scout.steps >= MANY and width / step > 2**16
-    block = round(np.sqrt(scout.steps)) if two_levels else 1
+    two_levels = estimate.steps >= MANY and width / step > 2**16
+    block = round(np.sqrt(estimate.steps)) if two_levels else 1
     factor = int(np.sqrt(block)) | 1
     step = step / np.sqrt(2) if two_levels else step
     widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
-    one = one_step(laws, scout, aim, step, width / factor, widest)
-    found = Design(aim.tilt, one.step, one.log_tail, one.grids, window)
+    one = one_step(plds, estimate, target, step, width / factor, widest)
+    found = Design(target.tilt, one.step, one.log_tail, one.grids, window)
     if two_levels:
         blocks = [
-            _blocks(picture, law.count, aim.tilt, block, one.step, log_mass)
-            for picture, law in zip(scout.parts, laws, strict=True)
+            _blocks(picture, pld.count, target.tilt, block, one.step, log_mass)
+            for picture, pld in zip(estimate.parts, plds, strict=True)
         ]
         found = found._replace(blocks=blocks, factor=factor)
     return found, one.limit
 
 
-def spare_mass(aim: Aim, log_scale: float) -> float:
+def spare_mass(target: SaddlepointTarget, log_scale: float) -> float:
     """log of the tilted mass that may wrap around the window: it may change delta by the share CUT."""
-    log_mass = np.log(CUT) + aim.log_delta - (log_scale - aim.tilt * aim.epsilon)
+    log_mass = np.log(CUT) + target.log_delta - (log_scale - target.tilt * target.epsilon)
     return float(np.clip(log_mass, -34.0, -12.0)) - 1.0
 
 
-def roomy_window(ends: tuple[float, float], slopes: tuple[float, float], step: float) -> Window:
+def roomy_window(ends: tuple[float, float], slopes: tuple[float, float], step: float) -> LossWindow:
     """A window that an estimate chose, with room for the grid."""
-    return Window((min(ends) - 4 * step, max(ends) + 4 * step), slopes)
+    return LossWindow((min(ends) - 4 * step, max(ends) + 4 * step), slopes)
 
 
-class OneStep(NamedTuple):
+class SingleReleaseGrids(NamedTuple):
     """The grids of single releases: step, smallest P-mass told apart, grids, and the least step for memory."""
 
     step: float
@@ -70,60 +72,69 @@ class OneStep(NamedTuple):
     limit: float
 
 
-def one_step(laws: Sequence[Law], scout: Scout, aim: Aim, step: float, width: float, widest: int) -> OneStep:
-    """Grids of one step for all laws, with cells at most ``widest`` steps wide.
+def one_step(
+    plds: Sequence[LossDistribution],
+    estimate: SaddlepointEstimate,
+    target: SaddlepointTarget,
+    step: float,
+    width: float,
+    widest: int,
+) -> SingleReleaseGrids:
+    """Grids of one step for all distributions, with cells at most ``widest`` steps wide.
 
     ``width`` is that of the window on which they will be composed.
     """
-    log_tail = aim.log_delta + float(np.log(CUT / scout.steps))
+    log_tail = target.log_delta + float(np.log(CUT / estimate.steps))
     ranges = [
         (max(low, floor), high)
         for (low, high), floor in zip(
-            (law.upper.p_range(log_tail) for law in laws), scout.floors(aim.tilt, CUT / 100), strict=True
+            (pld.upper.p_range(log_tail) for pld in plds),
+            estimate.floors(target.tilt, CUT / 100),
+            strict=True,
         )
     ]
     limit = max([width, *(high - low for low, high in ranges)]) / LARGEST
     step = max(step, limit)
-    for atoms in (law.upper.atoms for law in laws):
+    for atoms in (pld.upper.atoms for pld in plds):
         if atoms and atoms[1] - atoms[0] > step / 4:
             step = (atoms[1] - atoms[0]) / float(np.ceil((atoms[1] - atoms[0]) / step))  # both onto the grid
     grids = []
-    for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
+    for pld, (low, high), (losses, log_p, _) in zip(plds, ranges, estimate.parts, strict=True):
         if not (np.isfinite(low) and np.isfinite(high)):
             raise FloatingPointError("a privacy loss beyond the range of double precision")
-        offset = grid_offset(law.upper, losses, log_p, step, low, high)
+        offset = grid_offset(pld.upper, losses, log_p, step, low, high)
         first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
         if max(abs(first), abs(last)) > 2**60:
             raise FloatingPointError("a privacy loss beyond the range of double precision")
         vertices = graded_points(
-            first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
+            first, max(last, first + 2), (losses - offset) / step, log_p + target.tilt * losses, widest
         )
         grids.append((offset, vertices))
     # Rounding is charged as if delta were as small as the tails that are cut: more than there is, never less.
-    return OneStep(step, log_tail, grids, limit)
+    return SingleReleaseGrids(step, log_tail, grids, limit)
 
 
 def _blocks(
     picture: tuple[Array, Array, int], count: int, tilt: float, block: int, step: float, log_mass: float
-) -> list[Block]:
-    """``count`` releases of one law in blocks."""
+) -> list[CompositionBlock]:
+    """``count`` releases of one distribution in blocks."""
     blocks = []
     whole, rest = divmod(count, min(block, count))
     for length, repeats in ((min(block, count), whole), (rest, 1)):
         if length == 0:
             continue
-        alone = Scout.of_pictures([(picture[0], picture[1], length)])
+        alone = SaddlepointEstimate.of_pictures([(picture[0], picture[1], length)])
         window = roomy_window(*alone.chernoff(tilt, log_mass - float(np.log(repeats)), step), step)
         if (window.ends[1] - window.ends[0]) / step > 2 * LARGEST:
             raise FloatingPointError("a grid beyond what memory is given to it")
-        blocks.append(Block(length, repeats, window))
+        blocks.append(CompositionBlock(length, repeats, window))
     return blocks
 
 
 def graded_points(first: int, last: int, places: Array, log_weights: Array, widest: int) -> NDArray[np.int64]:
     """Grid points from ``first`` to ``last``: all of them in the bulk, ever fewer in the tails.
 
-    Cells may be m times wider where less than 0.005 / m^2 of the tilted law lies beyond; together they add a
+    Cells may be m times wider where less than 0.005 / m^2 of the tilted distribution lies beyond; together they add a
     few percent to the error of a full grid. Wide cells in the far tails are cheaper, and lose less to rounding.
     """
     if last - first < 4096:

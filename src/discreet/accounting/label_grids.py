@@ -1,7 +1,7 @@
 """Which labels sums in positive arithmetic have: spacings, centres and the labels of a single loss.
 
-Nothing here is a guarantee. :mod:`~discreet.accounting.direct` is sound for all increasing labels and for every rule
-about which of them a sum keeps; a bad choice makes bounds wide or slow, never wrong.
+Nothing here is a guarantee. :mod:`~discreet.accounting.convolve_direct` is sound for all increasing labels and for
+every rule about which of them a sum keeps; a bad choice makes bounds wide or slow, never wrong.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LabelGrid:
         return grids[0]._reach_of(math.hypot(*(grid.scale(grid.steps) for grid in grids)))
 
     def single(self, low: float, high: float) -> tuple[Whole, Whole]:
-        """Exponents and whole numbers of the labels from ``low`` to ``high``, in increasing order."""
+        """Exponents and integers of the labels from ``low`` to ``high``, in increasing order."""
         reach = self._reach_of(self.scale(1))
         exponent = math.floor(math.log2(self.resolution * self.scale(1)))
         far = max(abs(low), abs(high))

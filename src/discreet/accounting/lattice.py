@@ -1,20 +1,21 @@
-"""The certified lattice: privacy-loss laws on a grid, one that overstates and one that understates the loss.
+"""The certified lattice: privacy-loss distributions on a grid, one that overstates and one that understates the loss.
 
-A :class:`Lattice` carries two laws on the same grid of losses, such that for every a >= 0
+A :class:`LossLattice` carries two distributions on the same grid of losses, such that for every a >= 0
 
     H_optimistic(a)  <=  H_exact(a)  <=  H_pessimistic(a) + infinite mass.
 
 Both orders survive composition, because the hockey-stick of a product is an average of hockey-sticks of one
 factor: H_{12}(a) = E_{L1 ~ P1} H_2(a e^{-L1}). That also holds for sub-probabilities, so mass may be dropped
-from the optimistic law.
+from the optimistic distribution.
 
 * pessimistic: *chords*. The mass of a cell is split onto its two ends so that its P- and Q-mass stay the same;
   H becomes the piecewise linear interpolation of the exact curve at the grid points.
 * optimistic: *tangents* at the middle of every cell. At a grid point the curve takes the smaller of the two
   tangents beside it, so each straight piece lies below a tangent, which lies below the exact curve.
 
-Both are wrong by O(step^2) only. Laws are stored tilted, mass(l) * e^{tilt * l - log_scale} with total 1, so that
-FFTs see the region of interest at full precision: every numerical error is an L1 error of the tilted law, and
+Both are wrong by O(step^2) only. Distributions are stored tilted, mass(l) * e^{tilt * l - log_scale} with total 1, so
+that FFTs see the region of interest at full precision: every numerical error is an L1 error of the tilted
+distribution, and
 
     error of delta(epsilon)  <=  error * e^{log_scale - tilt * epsilon} * max_y e^{-tilt y} (1 - e^{-y}).
 """
@@ -38,7 +39,7 @@ OMITTED = 3e-20  # e^-45
 SILENT = 1e-20  # Fourier coefficients of a sum that are left out, each
 
 
-# ---- what the rounding of cell masses can do to a composed curve ----
+# What the rounding of cell masses can do to a composed curve.
 #
 # A normal tail of mass m is computed to ULP (c + 2 log(1/m)) of itself, because its argument is rounded. The curve
 # at a loss l is P(L > l) - e^l Q(L > l), and Q(L > l) is as small as m e^-l, so with m = P(L > l) it is computed to
@@ -48,9 +49,12 @@ SILENT = 1e-20  # Fourier coefficients of a sum that are left out, each
 #
 # * |h' - h| <= u m. As m = h + a |h'(a)| and h is convex, h + u m <= (1 + u) h(a / (1 + u)): all masses (1 + u) times
 #   as large and all losses log(1 + u) larger. T releases: e^{Tu} H(a e^{-Tu}), whatever T u is.
-# * What is wrong beyond a loss only, by r m there, is at most the curve of an additional law: r / (1 - e^-s) times
-#   the law beyond, moved up by s, for any s. At the best s its tilted mass is r / max_y e^{-ty} (1 - e^-y) times that
-#   of the law. T releases: all products with at least one of these, (1 + x)^T - 1 <= e^{Tx} - 1 of the tilted mass.
+# * What is wrong beyond a loss only, by r m there, is at most the curve of an additional distribution: r / (1 - e^-s)
+# times
+#   the distribution beyond, moved up by s, for any s. At the best s its tilted mass is r / max_y e^{-ty} (1 - e^-y)
+# times that
+#   of the distribution. T releases: all products with at least one of these, (1 + x)^T - 1 <= e^{Tx} - 1 of the
+# tilted mass.
 #
 # To first order both are the mean of the error over the other losses; that is wrong unless T (tilt + 1) u is small.
 
@@ -83,7 +87,7 @@ class Layers:
 
     @classmethod
     def of(cls, losses: Array, tilted: Array, masses: Array, widths: Array, log_delta: float) -> Layers:
-        """From a law on chords, tilted and not; ``widths`` are the widths of the cells above times the tilt."""
+        """From a distribution on chords, tilted and not; ``widths`` are those of the cells above times the tilt."""
         count = int(np.clip(-log_delta, 1.0, 700.0))
         # All of a cell counts at its upper end, and from the vertex below the quantile on.
         beyond = np.cumsum((tilted * np.exp(np.minimum(widths, 50.0)))[::-1])[::-1]
@@ -94,7 +98,7 @@ class Layers:
         return cls(18.0 * ULP, 3.0 * ULP, 3.0 * ULP * rare)
 
     def split(self, tail: float) -> tuple[float, float]:
-        """The sum of errors that count as a shift, and the tilted mass of those that count as additional laws.
+        """The sum of errors that count as a shift, and the tilted mass of those that count as new distributions.
 
         Any choice of layers is sound; beyond ``tail`` it is best to first order.
         """
@@ -112,20 +116,17 @@ class Layers:
         return Layers(common + more.common, max(each, more.each), np.concatenate([rare, more.rare]))
 
 
-# ---- the two laws ----
-
-
 @dataclass(frozen=True, eq=False)
-class Lattice:
-    """Tilted laws on the losses ``start + step * k``; row 0 is pessimistic, row 1, if there is one, optimistic."""
+class LossLattice:
+    """Tilted distributions on the losses ``start + step * k``; row 0 is pessimistic, row 1 (if any) optimistic."""
 
     start: float
     step: float
     tilt: float
     masses: Array  # (1 or 2, n), each row with total about 1
-    log_scale: Array  # one a row: log of the factor that turns a row back into its tilted law
+    log_scale: Array  # one a row: log of the factor that turns a row back into its tilted distribution
     infinite: float  # P-mass at infinite loss, pessimistic only
-    error: float  # bound on the L1 distance of each row from the law it stands for
+    error: float  # bound on the L1 distance of each row from the distribution it stands for
     releases: int
     cell_error: float  # bound on the rounding of all cell masses, in units of the tail beyond a loss
     layers: Layers | None = None  # a closer bound on the same
@@ -181,8 +182,8 @@ class Lattice:
         choices = [(self.cell_error, 0.0)]
         if self.layers is not None:
             choices += [self.layers.split(tail), self.layers.split(0.0)]
-        laws = [(shift, float(np.expm1(min(rare / weight, 50.0)))) for shift, rare in choices]
-        return min(laws, key=lambda law: law[0] * tail + law[1] * weight)
+        plds = [(shift, float(np.expm1(min(rare / weight, 50.0)))) for shift, rare in choices]
+        return min(plds, key=lambda dist: dist[0] * tail + dist[1] * weight)
 
     def relative_rounding(self, epsilon: float) -> float:
         """Rounding of scales and exponents, as a logarithm of a factor on delta."""
@@ -204,14 +205,14 @@ class Lattice:
 @lru_cache(maxsize=2)
 def _kernels(tilt: float, step: float, size: int) -> tuple[Array, Array]:
     """e^{-tilt b} (1 - e^{-b}) and e^{-tilt b} e^{-b} at the distances b = 0, step, 2 step, ..."""
-    reach = size if tilt == 0 else min(size, int(np.ceil(45.0 / (tilt * step))) + 1)
+    width = size if tilt == 0 else min(size, int(np.ceil(45.0 / (tilt * step))) + 1)
     # b = b1 + b2 for few b1 and b2: e^-b is a product, and 1 - e^-b = (1 - e^-b1) + e^-b1 (1 - e^-b2).
     fine = step * np.arange(64.0)
-    coarse = (64 * step * np.arange(float(-(-reach // 64))))[:, None]
+    coarse = (64 * step * np.arange(float(-(-width // 64))))[:, None]
     near = -np.expm1(-fine) * np.exp(-coarse) - np.expm1(-coarse)
     near *= np.exp(-tilt * coarse) * np.exp(-tilt * fine)
     far = np.exp(-(tilt + 1) * coarse) * np.exp(-(tilt + 1) * fine)
-    return near.ravel()[:reach], far.ravel()[:reach]
+    return near.ravel()[:width], far.ravel()[:width]
 
 
 def exp_times(exponent: Array, factor: Array) -> Array:
@@ -232,16 +233,13 @@ def largest_weight(tilt: float) -> float:
     return float(np.exp(tilt * np.log(tilt) - (tilt + 1) * np.log1p(tilt)))
 
 
-# ---- sums of independent losses ----
-
-
 class Transformed:
-    """A one-step law and its Fourier transform for windows of ``size`` grid points."""
+    """A one-step distribution and its Fourier transform for windows of ``size`` grid points."""
 
-    def __init__(self, law: Lattice, size: int) -> None:
-        self.law, self.size = law, size
-        # One-step laws wrap around the window without harm: only the sum must fit.
-        self._spectrum = scipy.fft.rfft(_fold(law.masses, size), axis=1)
+    def __init__(self, dist: LossLattice, size: int) -> None:
+        self.dist, self.size = dist, size
+        # One-step distributions wrap around the window without harm: only the sum must fit.
+        self._spectrum = scipy.fft.rfft(_fold(dist.masses, size), axis=1)
         self._loudest = (self._spectrum.real**2 + self._spectrum.imag**2).max(axis=0)
 
     def power(self, count: int, most: int) -> NDArray[np.complex128]:
@@ -260,8 +258,10 @@ def window_size(window: tuple[float, float], step: float) -> int:
     return int(scipy.fft.next_fast_len(int(np.ceil((window[1] - window[0]) / step)) + 2, True))
 
 
-def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], alias: float) -> Lattice:
-    """The law of the sum of ``count`` independent losses of each part, on a window of total losses.
+def compose(
+    parts: Sequence[tuple[LossLattice, int]], window: tuple[float, float], alias: float
+) -> LossLattice:
+    """The distribution of the sum of ``count`` independent losses of each part, on a window of total losses.
 
     ``alias`` bounds the tilted mass outside of the window, of either row; :func:`mass_outside` proves it.
     All parts share tilt and step.
@@ -270,20 +270,20 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     return compose_transformed([(Transformed(part, size), count) for part, count in parts], window[0], alias)
 
 
-def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, alias: float) -> Lattice:
+def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, alias: float) -> LossLattice:
     """As :func:`compose`, on the window of their size that begins at ``low``."""
-    step, tilt, size = parts[0][0].law.step, parts[0][0].law.tilt, parts[0][0].size
-    origin = sum(count * part.law.start for part, count in parts)
+    step, tilt, size = parts[0][0].dist.step, parts[0][0].dist.tilt, parts[0][0].size
+    origin = sum(count * part.dist.start for part, count in parts)
     first = int(np.floor((low - origin) / step))
     spectrum: NDArray[np.complex128] | None = None
-    log_scale = np.zeros(len(parts[0][0].law.masses))
+    log_scale = np.zeros(len(parts[0][0].dist.masses))
     infinite, cell_error, releases, total, few = 0.0, 0.0, 0, 0, 0
     error = 2 * alias + float(np.sqrt(size)) * SILENT
     layers: Layers | None = None
     for transformed, count in parts:
         power = transformed.power(count, size if spectrum is None else spectrum.shape[1])
         spectrum = power if spectrum is None else spectrum[:, : power.shape[1]] * power
-        part = transformed.law
+        part = transformed.dist
         log_scale = log_scale + count * part.log_scale
         infinite += count * part.infinite
         error += float(np.expm1(min(count * part.error, 50.0)))
@@ -292,7 +292,7 @@ def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, al
         cell_error += count * part.cell_error
         layers = part.layers.times(count, layers) if part.layers else None
         total += count
-    if not all(part.law.layers for part, _ in parts):
+    if not all(part.dist.layers for part, _ in parts):
         layers = None  # what is known of some parts says nothing of the others
     masses = scipy.fft.irfft(spectrum, size, axis=1)
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
@@ -303,9 +303,11 @@ def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, al
     masses = np.roll(masses, -first % size, axis=1)
     masses *= masses >= rounding / size  # below is noise, and costs as much once more
     error += 2 * rounding
-    least = max(part.law.least for part, _ in parts)
+    least = max(part.dist.least for part, _ in parts)
     start = origin + first * step
-    return Lattice(start, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers, least)
+    return LossLattice(
+        start, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers, least
+    )
 
 
 def _fold(masses: Array, size: int) -> Array:
@@ -330,7 +332,7 @@ def _power(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex12
 
 
 def mass_outside(
-    parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], slopes: tuple[float, float]
+    parts: Sequence[tuple[LossLattice, int]], window: tuple[float, float], slopes: tuple[float, float]
 ) -> float:
     """A Chernoff bound on the tilted mass of the sum outside of ``window``, for the worse of the two rows.
 
@@ -344,7 +346,7 @@ def mass_outside(
     return float(2 * np.exp(np.minimum(exponents, 50.0)).max())
 
 
-def _log_moment(lattice: Lattice, slope: float) -> Array:
+def _log_moment(lattice: LossLattice, slope: float) -> Array:
     """log of the mean of e^{slope * loss} of each row."""
     losses = lattice.losses
     top = slope * losses[lattice.ends[0 if slope < 0 else 1]]

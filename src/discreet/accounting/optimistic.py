@@ -1,4 +1,4 @@
-"""Lower bounds on delta and epsilon: tangents below the curve of a pair, and what a composed law proves from below.
+"""Lower bounds on delta and epsilon: tangents below the curve of a pair, and bounds from composed distributions.
 
 Nothing here is part of a guarantee. A lower bound shows how much slack an upper bound has and where further work is
 in vain; an upper bound is proved from the pessimistic row of a lattice, which no value returned here enters: a row
@@ -12,13 +12,13 @@ import math
 
 import numpy as np
 
-from discreet.accounting.direct import Direct
+from discreet.accounting.convolve_direct import Direct
 from discreet.accounting.lattice import (
     OMITTED,
     OPTIMISTIC,
     PESSIMISTIC,
     TINY,
-    Lattice,
+    LossLattice,
     cell_accuracy,
     exp_times,
     largest_weight,
@@ -27,7 +27,7 @@ from discreet.accounting.lattice import (
 )
 from discreet.accounting.pairs import Array, Pair
 from discreet.accounting.rounded_sums import UNIT
-from discreet.accounting.steering import Bound, crossing
+from discreet.accounting.saddlepoint import Bound, crossing_point
 
 LARGEST_LOSS = 640.0  # e^640 times TINY is still negligible
 MOST_CORNERS = 100_000
@@ -38,7 +38,7 @@ def tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
     """Masses at ``losses`` of a curve below the exact one: tangents half-way between neighbouring losses."""
     middle = (losses[1:] + losses[:-1]) / 2
     for atom, side in zip(pair.atoms or (), (1, -1), strict=False):
-        # An atom at the bottom or top of a law is a cell of its own: the tangent touches right beside it.
+        # An atom at the bottom or top of a distribution is a cell of its own: the tangent touches right beside it.
         here = int(np.argmin(np.abs(losses - atom)))
         margin = 1e-9 * float(np.diff(losses).min())
         beside = here if side > 0 else here - 1
@@ -50,24 +50,24 @@ def tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
     # An underflow of q would make the curve too high; where e^loss could hide one, mass is dropped.
     p = np.where(losses < LARGEST_LOSS, all_p, 0.0)
     scaled_q = exp_times(np.minimum(losses, LARGEST_LOSS), np.where(p > 0, all_q + TINY, 0.0))
-    law = _lower_curve(p, scaled_q, losses, accuracy)
-    if not np.any(law > 0):  # a single atom: H(a) >= p - a q for the totals
+    dist = _lower_curve(p, scaled_q, losses, accuracy)
+    if not np.any(dist > 0):  # a single atom: H(a) >= p - a q for the totals
         total, total_q = float(all_p.sum()), float(all_q.sum())
         place = np.searchsorted(losses, np.log(total / total_q) - 1e-12) if total > 0 and total_q > 0 else 0
         if place > 0:
-            law[place - 1] = total
-    return law
+            dist[place - 1] = total
+    return dist
 
 
 def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> Array:
-    """The law of the piecewise linear curve through the smaller of the two tangents at every loss.
+    """The distribution of the piecewise linear curve through the smaller of the two tangents at every loss.
 
     ``p`` is the P-mass around each loss and ``scaled_q`` the Q-mass there times e^loss. By excess = p - scaled_q
     the tangent on the left of a loss lies above the one on its right. At the ends, cells are merged until the
     first straight piece is a tangent itself (excess < 0) and the last one comes down to zero exactly at a loss
     (excess >= 0).
     """
-    law = np.zeros(len(p))
+    dist = np.zeros(len(p))
     accuracy /= 4  # what is set straight below is charged with the rounding of cells
     excess = p - scaled_q
     left_p, left_excess = _cells_up_to(p, scaled_q, losses)
@@ -78,12 +78,12 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
         convex = flat >= bend_after / np.expm1(np.diff(losses))
     starts = np.nonzero((left_p[:-1] > 0) & (left_excess[:-1] <= accuracy * left_p[:-1]) & convex)[0]
     if len(starts) == 0:
-        return law
+        return dist
     first = int(starts[0])
     beyond = np.nonzero(right_excess[first + 1 :] < -accuracy * right_p[first + 1 :])[0]
     last = first + int(beyond[0]) if len(beyond) else len(p) - 1
     if last == first:
-        return law
+        return dist
     inside = slice(first, last + 1)
     p, excess, losses = p[inside].copy(), excess[inside], losses[inside]
     p[0], excess[0] = left_p[first], min(left_excess[first], 0.0)
@@ -93,8 +93,8 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     curve = p - excess
     curve[:-1] += bend / np.expm1(gap)
     curve[1:] += bend / np.expm1(-gap)
-    law[inside] = _convex(curve, losses, rounding=accuracy * right_p[last - 1] / gap[-1])
-    return law
+    dist[inside] = _convex(curve, losses, rounding=accuracy * right_p[last - 1] / gap[-1])
+    return dist
 
 
 def _cells_up_to(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
@@ -108,35 +108,35 @@ def _cells_up_to(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array
     return total, total - merged_q
 
 
-def _convex(law: Array, losses: Array, rounding: float) -> Array:
+def _convex(dist: Array, losses: Array, rounding: float) -> Array:
     """Remove the concave corners (negative masses) of a curve: its lower convex hull, which is lower still.
 
     A corner is removed by splitting its mass onto the corners beside it. That may make one of those negative in
     turn; the work is proportional to the number of corners removed, which are few.
     """
-    law, last = law.copy(), len(law) - 1
+    dist, last = dist.copy(), len(dist) - 1
     before: dict[int, int] = {}
     after: dict[int, int] = {}
-    corners = np.nonzero(law[:-1] < 0)[0].tolist()
+    corners = np.nonzero(dist[:-1] < 0)[0].tolist()
     while corners and len(after) < MOST_CORNERS:
         here = corners.pop()
-        mass = float(law[here])
+        mass = float(dist[here])
         if mass >= 0:
             continue
         left, right = before.get(here, here - 1), after.get(here, here + 1)
-        before[right], after[left], law[here] = left, right, 0.0
+        before[right], after[left], dist[here] = left, right, 0.0
         if left < 0:  # keep the slope before the first corner
-            law[right] += mass * np.exp(losses[right] - losses[here])
+            dist[right] += mass * np.exp(losses[right] - losses[here])
         else:
             share = np.expm1(losses[left] - losses[here]) / np.expm1(losses[left] - losses[right])
-            law[left] += mass * (1 - share)
-            law[right] += mass * share
-        corners += [corner for corner in (left, right) if 0 <= corner < last and law[corner] < 0]
+            dist[left] += mass * (1 - share)
+            dist[right] += mass * share
+        corners += [corner for corner in (left, right) if 0 <= corner < last and dist[corner] < 0]
     end = before.get(last, last - 1)
-    if corners or law[last] < -rounding or end < 0 or law[end] + min(law[last], 0.0) < 0:
-        return np.zeros(len(law))  # no such curve on this grid: the empty law says that delta >= 0
-    law[end] += min(law[last], 0.0)  # rounding, moved down by one corner
-    return np.maximum(law, 0.0)
+    if corners or dist[last] < -rounding or end < 0 or dist[end] + min(dist[last], 0.0) < 0:
+        return np.zeros(len(dist))  # no such curve on this grid: the empty distribution says that delta >= 0
+    dist[end] += min(dist[last], 0.0)  # rounding, moved down by one corner
+    return np.maximum(dist, 0.0)
 
 
 def coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, blocks: int) -> Array:
@@ -162,12 +162,14 @@ def coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, blocks
     return row
 
 
-def delta_lower(curve: Lattice | Direct, epsilon: float) -> tuple[float, float]:
+def delta_lower(curve: LossLattice | Direct, epsilon: float) -> tuple[float, float]:
     """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved)."""
-    return lattice_lower(curve, epsilon) if isinstance(curve, Lattice) else _direct_lower(curve, epsilon)
+    return lattice_lower(curve, epsilon) if isinstance(curve, LossLattice) else _direct_lower(curve, epsilon)
 
 
-def lattice_lower(lattice: Lattice, epsilon: float, errors_at: float | None = None) -> tuple[float, float]:
+def lattice_lower(
+    lattice: LossLattice, epsilon: float, errors_at: float | None = None
+) -> tuple[float, float]:
     """A proved lower bound on delta(epsilon) of a lattice, and the slope of its logarithm (not proved).
 
     ``errors_at`` takes the numerical errors of a smaller epsilon, which are larger.
@@ -186,7 +188,7 @@ def lattice_lower(lattice: Lattice, epsilon: float, errors_at: float | None = No
 
 
 def _direct_lower(curve: Direct, epsilon: float) -> tuple[float, float]:
-    losses, p, r = curve.law
+    losses, p, r = curve.dist
     loss = epsilon + curve.total.shift + 2 * curve.total.error + 1e-15 * (1 + abs(epsilon))
     # Every set of labels gives a lower bound. Those are left out of which r has lost its digits to underflow, or
     # whose loss is so far below that its factor is beyond the range of double precision.
@@ -202,7 +204,7 @@ def _direct_lower(curve: Direct, epsilon: float) -> tuple[float, float]:
 
 def refuted_epsilon(lower: Bound, delta: float, guess: float, top: float, accuracy: float = 1e-9) -> float:
     """An epsilon, as large as found, with lower(epsilon) > delta; 0 if there is none."""
-    epsilon = crossing(lower, delta, guess, top, accuracy)
+    epsilon = crossing_point(lower, delta, guess, top, accuracy)
     nudge = max(accuracy * epsilon, 1e-15)
     while epsilon > 0:
         if lower(epsilon)[0] > delta:

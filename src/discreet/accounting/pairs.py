@@ -2,7 +2,7 @@
 
 An event is as private as the pair (P, Q) that dominates it: for every a >= 0, no pair of neighbouring data
 sets has a larger hockey-stick divergence H_a = sup_A P(A) - a Q(A). All that accounting needs of a pair is the
-law of its privacy loss L = log dP/dQ, under P and under Q. A pair tells it as *cells*: the P-mass and the
+distribution of its privacy loss L = log dP/dQ, under P and under Q. A pair tells it as *cells*: the P-mass and the
 Q-mass of the losses between given boundaries. Nothing else about the mechanism is known downstream.
 
 ``remove`` is the direction in which P belongs to the larger data set; :class:`Reversed` is the other one. The
@@ -36,7 +36,7 @@ from discreet.accounting.pair_ranges import (
 Array = NDArray[np.float64]
 
 
-class Cells(NamedTuple):
+class CellMasses(NamedTuple):
     """Masses of the loss cells (b[i], b[i+1]] under P and under Q, and the P-mass outside of all of them.
 
     ``p_above`` includes the P-mass at an infinite loss.
@@ -49,10 +49,10 @@ class Cells(NamedTuple):
 
 
 class Pair(LossRange, ABC):
-    """The law of a privacy loss under P and under Q."""
+    """The distribution of a privacy loss under P and under Q."""
 
     @abstractmethod
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         """Masses between increasing ``boundaries``, each accurate to a few ulps of the nearer tail."""
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
@@ -89,10 +89,10 @@ class GaussianPair(GaussianRange, Pair):
         middle, half = boundaries / self.mu, self.mu / 2
         return normal_masses(middle - half), normal_masses(middle + half)
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q = self.masses(boundaries)
         first, last = boundaries[[0, -1]] / self.mu - self.mu / 2
-        return Cells(p, q, float(ndtr(first)), float(ndtr(-last)))
+        return CellMasses(p, q, float(ndtr(first)), float(ndtr(-last)))
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ class LaplacePair(LaplaceRange, Pair):
     def _limits(self) -> tuple[float, float]:
         return -self.width, self.width
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         inner = np.clip(boundaries, -self.width, self.width)
         p_below = np.where(boundaries < -self.width, 0.0, 0.5 * np.exp((inner - self.width) / 2))
         q_above = np.where(boundaries >= self.width, 0.0, 0.5 * np.exp(-(inner + self.width) / 2))
         p_below = np.where(boundaries >= self.width, 1.0, p_below)
         q_above = np.where(boundaries < -self.width, 1.0, q_above)
-        return Cells(np.diff(p_below), -np.diff(q_above), float(p_below[0]), float(1.0 - p_below[-1]))
+        return CellMasses(np.diff(p_below), -np.diff(q_above), float(p_below[0]), float(1.0 - p_below[-1]))
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,17 @@ class Sampled(SampledRange, Pair):
         p, q = self.base.masses(self._base_loss(boundaries))
         return (1 - self.rate) * q + self.rate * p, q
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q = self.masses(boundaries)
         edge = self.base.cells(self._base_loss(np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])))
         below = (1 - self.rate) * edge.q[0] + self.rate * (edge.p[0] + edge.p_below)
         above = (1 - self.rate) * edge.q[2] + self.rate * (edge.p[2] + edge.p_above)
-        return Cells(p, q, float(below), float(above))
+        return CellMasses(p, q, float(below), float(above))
 
 
 @dataclass(frozen=True)
 class Reversed(ReversedRange, Pair):
-    """(Q, P): the other direction. The loss changes its sign and the laws their places."""
+    """(Q, P): the other direction. The loss changes its sign and the distributions their places."""
 
     of: Pair
 
@@ -184,11 +184,11 @@ class Reversed(ReversedRange, Pair):
         p, q = self.of.masses(self._turn(boundaries))
         return q[::-1], p[::-1]
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q = self.masses(boundaries)
         first, last = self._turn(boundaries[[0, -1]])
         _, outside = self.of.masses(np.array([-np.inf, first, last, np.inf]))
-        return Cells(p, q, float(outside[2]), float(outside[0]))
+        return CellMasses(p, q, float(outside[2]), float(outside[0]))
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ class Labelled(LabelledRange, Pair):
         p, q = zip(*(pair.masses(boundaries) for pair in self.pairs), strict=True)
         return self._mix(p), self._mix(q)
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q, below, above = zip(*(pair.cells(boundaries) for pair in self.pairs), strict=True)
-        return Cells(self._mix(p), self._mix(q), float(self._mix(below)), float(self._mix(above)))
+        return CellMasses(self._mix(p), self._mix(q), float(self._mix(below)), float(self._mix(above)))
 
     def _mix(self, values: Sequence[Array | float]) -> Array:
         return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
@@ -238,11 +238,11 @@ class DiscretePair(DiscreteRange, Pair):
         masses = np.array([lie / (1 + lie), 1 / (1 + lie)])
         return cls(np.array([-epsilon, epsilon]), masses, masses[::-1].copy())
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         place = np.searchsorted(self.losses, boundaries, side="right")
         p, q = (self._between(masses, place) for masses in (self.p, self.q))
         below = float(self.p[: place[0]].sum())
-        return Cells(p, q, below, float(self.p[place[-1] :].sum()) + self.p_infinite)
+        return CellMasses(p, q, below, float(self.p[place[-1] :].sum()) + self.p_infinite)
 
     @staticmethod
     def _between(masses: Array, place: NDArray[np.intp]) -> Array:
@@ -251,9 +251,6 @@ class DiscretePair(DiscreteRange, Pair):
         if len(filled):
             result[filled] = np.add.reduceat(masses[: place[-1]], place[filled])
         return result
-
-
-# ---- dominating pairs of mechanisms on whole numbers and categories, and of all with a bounded range ----
 
 
 @dataclass(frozen=True)
@@ -272,7 +269,7 @@ class BoundedRangePair(BoundedLossRange, Pair):
     def _limits(self) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         inner = np.clip(boundaries, -self.epsilon, self.epsilon)
         share = -np.expm1(-np.diff(inner) / 2) / -math.expm1(-self.epsilon)
         p = share * np.exp((inner[1:] - self.epsilon) / 2)
@@ -281,7 +278,7 @@ class BoundedRangePair(BoundedLossRange, Pair):
         below = math.exp((low - self.epsilon) / 2) * -math.expm1(-(low + self.epsilon) / 2)
         above = -math.expm1((float(inner[-1]) - self.epsilon) / 2)
         total = -math.expm1(-self.epsilon)
-        return Cells(p, q, below / total, above / total)
+        return CellMasses(p, q, below / total, above / total)
 
 
 def randomised_response(epsilon: float, categories: int) -> DiscretePair:
@@ -298,7 +295,7 @@ def randomised_response(epsilon: float, categories: int) -> DiscretePair:
 def discrete_laplace(scale: float, shift: int) -> DiscretePair:
     """Discrete Laplace noise, and the same moved by ``shift``.
 
-    It has a monotone likelihood ratio, so vectors of whole numbers with that l1 distance are dominated as those of
+    It has a monotone likelihood ratio, so vectors of integers with that l1 distance are dominated as those of
     continuous noise are.
     """
     rate = 1 / scale
@@ -316,13 +313,13 @@ def discrete_gaussian(deviation: float, shift: int, tail: float) -> tuple[Discre
     The likelihood ratio is monotone, so smaller shifts are dominated. Outcomes of probability ``tail`` at most are
     infinite losses in the first pair, and missing in the second.
     """
-    reach = math.ceil(deviation * math.sqrt(-2 * math.log(tail / 4)) + 2)
+    radius = math.ceil(deviation * math.sqrt(-2 * math.log(tail / 4)) + 2)
     wide = np.arange(-math.ceil(40 * deviation) - 1, math.ceil(40 * deviation) + 2.0)
     total = float(np.exp(-(wide**2) / (2 * deviation**2)).sum())
-    places = np.arange(-reach, reach + 1.0)
+    places = np.arange(-radius, radius + 1.0)
     p = np.exp(-(places**2) / (2 * deviation**2)) / total
     q = np.exp(-((places + shift) ** 2) / (2 * deviation**2)) / total
     losses = shift * (2 * places + shift) / (2 * deviation**2)
-    first = math.exp(-((reach + 1) ** 2) / (2 * deviation**2)) / total
-    outside = 2 * first / -math.expm1(-(reach + 1) / deviation**2) * (1 + 1e-9)
+    first = math.exp(-((radius + 1) ** 2) / (2 * deviation**2)) / total
+    outside = 2 * first / -math.expm1(-(radius + 1) / deviation**2) * (1 + 1e-9)
     return DiscretePair(losses, p, q, outside), DiscretePair(losses, p, q)

@@ -36,7 +36,7 @@ from typing import Protocol
 import numpy as np
 
 from discreet.accounting.chernoff import ROUNDING, Chernoff, least
-from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
+from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, LossLattice
 from discreet.accounting.optimistic import lattice_lower
 from discreet.accounting.pairs import Array
 from discreet.accounting.search import Search
@@ -46,7 +46,7 @@ from discreet.guarantee import ROUND_UP, Bounds, checked_pair
 _FAR = 700.0
 
 
-def power_on(lattice: Lattice, alarms: float) -> Bounds:
+def power_on(lattice: LossLattice, alarms: float) -> Bounds:
     """Guarantee: the best hit rate at the false-alarm rate ``alarms`` lies within the bounds."""
     at = min(_crossing(lattice, PESSIMISTIC, alarms), _FAR)
     upper = min(1.0, lattice.delta_upper(at)[0] + float(np.exp(at)) * alarms)
@@ -61,7 +61,7 @@ def power_on(lattice: Lattice, alarms: float) -> Bounds:
     return Bounds(min(alarms, upper), upper)
 
 
-def _lower_power(lattice: Lattice, alarms: float, at: float, left: float) -> float:
+def _lower_power(lattice: LossLattice, alarms: float, at: float, left: float) -> float:
     """The smallest value right of ``left`` of the optimistic row, which has its corners at grid points."""
     corner, errors_at = np.floor((at - lattice.start) / lattice.step), max(left, -1e3)
     shift = lattice.rounding(errors_at)[0]  # what is proved at a loss is the row at a loss that much larger
@@ -73,7 +73,7 @@ def _lower_power(lattice: Lattice, alarms: float, at: float, left: float) -> flo
     return float(min(values))
 
 
-def _total_lower(lattice: Lattice) -> float:
+def _total_lower(lattice: LossLattice) -> float:
     """A proved lower bound on the total mass of P, for a lattice that is not tilted."""
     return float((lattice.masses[OPTIMISTIC].sum() - lattice.error) * np.exp(lattice.log_scale[OPTIMISTIC]))
 
@@ -102,7 +102,7 @@ class Estimating(Protocol):
 def power_near(
     each: Iterable[tuple[Estimating, Search]], alarms: float, tolerance: float, rough: Bounds
 ) -> Bounds:
-    """The worst direction's hit rate within ``rough``: few alarms are raised far out in the law, where a tilted
+    """The worst direction's hit rate within ``rough``: few alarms are raised far out, where a tilted
     lattice looks closely."""
     return rough.also(Bounds.of_largest(_power_of(*one, alarms, tolerance) for one in each))
 
@@ -123,7 +123,7 @@ def _power_of(composed: Estimating, search: Search, alarms: float, tolerance: fl
     return best
 
 
-def _crossing(lattice: Lattice, row: int, alarms: float) -> float:
+def _crossing(lattice: LossLattice, row: int, alarms: float) -> float:
     """The loss at which the Q-mass above it falls to ``alarms``."""
 
     def false_alarms(epsilon: float) -> float:
@@ -138,9 +138,6 @@ def _bisect(falling: Callable[[float], float], target: float, low: float, high: 
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > target else (low, middle)
     return high
-
-
-# ---- what (epsilon, delta) means to an attacker who tests whether a record was used ----
 
 
 _ROUNDING = 1e-15  # more than the absolute rounding of a few numbers of at most 1

@@ -89,6 +89,6 @@ def _smallest(objective: Callable[[float], float]) -> float:
 
 
 def mean_of_stopping(stop: float, shape: float) -> float:
-    """The mean of the truncated negative binomial law."""
+    """The mean of the truncated negative binomial distribution."""
     growth = -math.log(stop) if shape == 0 else -math.expm1(shape * math.log(stop)) / shape
     return (1 - stop) / (stop * growth)

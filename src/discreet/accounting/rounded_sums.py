@@ -1,21 +1,21 @@
-"""The law of a sum of independent positive variables, enclosed from both sides by one unbiased rounding.
+"""The distribution of a sum of independent positive variables, enclosed from both sides by one unbiased rounding.
 
 Let S be a sum and K a *label* for it: S rounded to a grid at random, without bias, so that E[K | S] = S. For
 every convex function f, Jensen's inequality used twice gives
 
     E f(E[S | K])  <=  E f(S)  <=  E f(K).
 
-So two numbers per grid point enclose the law of S: the mass P(K = k) and the moment E[S - K; K = k]. The labels
-are the upper law, the means of S behind them are the lower law, and both are wrong by the square of the grid's
-spacing only. Labels of independent sums are added by convolving masses with masses and masses with moments.
-Rounding a label again, to a coarser grid, keeps all of this true; so does dropping labels, for the lower law
-and an f >= 0.
+So two numbers per grid point enclose the distribution of S: the mass P(K = k) and the moment E[S - K; K = k]. The
+labels are the upper distribution, the means of S behind them are the lower distribution, and both are wrong by the
+square of the grid's spacing only. Labels of independent sums are added by convolving masses with masses and masses
+with moments. Rounding a label again, to a coarser grid, keeps all of this true; so does dropping labels, for the
+lower distribution and an f >= 0.
 
-Spacings are powers of two, with one :class:`Piece` of the law for each, and small spacings only where they are
-needed. A label at spacing 2^e is the whole number k in count + k 2^e, where count is the number of summands,
-each of mean 1: the mean of the sum lies on every grid, and rounding a narrow law to a wide grid costs little.
-To add two laws, every piece meets the other law's piece of the same spacing and all its finer ones, rounded
-to that spacing.
+Spacings are powers of two, with one :class:`Piece` of the distribution for each, and small spacings only where they
+are needed. A label at spacing 2^e is the integer k in count + k 2^e, where count is the number of summands,
+each of mean 1: the mean of the sum lies on every grid, and rounding a narrow distribution to a wide grid costs
+little. To add two distributions, every piece meets the other distribution's piece of the same spacing and all its
+finer ones, rounded to that spacing.
 
 Masses are positive, never subtracted and not Fourier transformed, so rounding errors are *relative*: a mass of
 1e-60 has as many correct digits as a mass of 1. :attr:`RoundedSum.error` counts them.
@@ -42,7 +42,7 @@ UNIT = 2.0**-53
 class Piece(NamedTuple):
     """The labels ``start, start + 1, ...`` at one spacing: masses in row 0, moments / spacing in row 1.
 
-    Of privacy losses, row 1 has masses, too: see :mod:`~discreet.accounting.direct`.
+    Of privacy losses, row 1 has masses, too: see :mod:`~discreet.accounting.convolve_direct`.
     """
 
     start: int
@@ -111,7 +111,7 @@ class RoundedSum:
             exponent += 1
         # A sum of positive terms, in any order, is wrong by at most one unit per addition: those of one
         # convolution, and fewer than twelve on the way from one spacing to the next.
-        longest = max(piece.rows.shape[1] for law in (self, other) for piece in law.pieces.values())
+        longest = max(piece.rows.shape[1] for dist in (self, other) for piece in dist.pieces.values())
         error = self.error + other.error + 1.01 * UNIT * (longest + 12 * (exponent - finest) + 12)
         drift = max(self.drift, other.drift)
         return RoundedSum(self.count + other.count, pieces, error, drift, 0.0).settle(price, spare)

@@ -19,7 +19,7 @@ from scipy.special import bdtrc, ndtr
 from discreet.accounting.pair_ranges import HalvesRange, MixtureRange, OppositeRange
 from discreet.accounting.pairs import (
     Array,
-    Cells,
+    CellMasses,
     GaussianPair,
     Labelled,
     Pair,
@@ -123,11 +123,11 @@ class GroupPair(MixtureRange, Pair):
             )
         return np.where(np.isinf(loss), loss, np.sign(loss) * self.noise**2 * (half + arc))
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         outcome = self._outcome(boundaries)
         p, p_below, p_above = self._side(outcome, self.leaving, +1.0)
         q, _, _ = self._side(outcome, self.joining, -1.0)
-        return Cells(p, q, p_below, p_above)
+        return CellMasses(p, q, p_below, p_above)
 
     def _side(self, outcome: Array, size: int, sign: float) -> tuple[Array, float, float]:
         masses, below, above = np.zeros(len(outcome) - 1), 0.0, 0.0
@@ -137,9 +137,6 @@ class GroupPair(MixtureRange, Pair):
             below += weight * float(ndtr(z[0]))
             above += weight * float(ndtr(-z[-1]))
         return masses, below, above
-
-
-# ---- a record, or a person, moves the sum by one of several amounts, each with a probability ----
 
 
 @dataclass(frozen=True)
@@ -168,9 +165,6 @@ class MixturePair(GroupPair):
         return (math.log(self.weights[0]) if self.shifts[0] == 0 else -np.inf), np.inf
 
 
-# ---- batches of a fixed size ----
-
-
 class Halves(HalvesRange, Pair):
     """The positive losses of one pair and the negative ones of another; both have the same H at a = 1."""
 
@@ -189,11 +183,11 @@ class Halves(HalvesRange, Pair):
         line = np.array([-np.inf, 0.0, np.inf])
         return float(1.0 - self.positive.cells(line[1:]).p[0] - self.negative.cells(line[:2]).p[0])
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         line = np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])
         p, q = self.masses(boundaries)
         outside, _ = self.masses(line)
-        return Cells(p, q, float(outside[0]), float(outside[2]))
+        return CellMasses(p, q, float(outside[0]), float(outside[2]))
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         above = self.positive.masses(np.maximum(boundaries, 0.0))
@@ -230,7 +224,7 @@ def with_replacement(noise: float, batch_size: int, records: int) -> Pair:
     """``batch_size`` draws, each of any of ``records`` records: a pair that dominates.
 
     A record that is drawn k times moves the sum by 2k. Numbers of draws beyond 32 are rounded up to a few, which
-    dominates, as does a law with larger tails.
+    dominates, as does a distribution with larger tails.
     """
     levels = numbers_of_draws(batch_size)
     tails = bdtrc(np.array([0.0, *levels]), batch_size, 1 / records)  # more than none, more than 1, ...
@@ -292,11 +286,11 @@ class _Opposite(OppositeRange, Pair):
             common + self.rate * normal_masses(z - 1 / self.noise),
         )
 
-    def cells(self, boundaries: Array) -> Cells:
+    def cells(self, boundaries: Array) -> CellMasses:
         p, q = self.masses(boundaries)
         low, high = self._outcome(np.maximum(boundaries[[0, -1]], 0.0)) / self.noise
         below, above = (
             (1 - self.rate) * float(ndtr(z)) + self.rate * float(ndtr(z + move))
             for z, move in ((low, -2 / self.noise), (-high, 2 / self.noise))
         )
-        return Cells(p, q, below, above)
+        return CellMasses(p, q, below, above)

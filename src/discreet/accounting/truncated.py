@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from discreet.accounting.dominating import Direction, Quality, Relation, dominating
+from discreet.accounting.dominating import Direction, Relation, Tolerances, dominating
 from discreet.accounting.pairs import Array, DiscretePair, Pair
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import Event
@@ -44,7 +44,7 @@ LARGEST_ORDER = 1e3
 MOST_NODES = 2**16
 SLACK = 1 + 1e-9  # for the rounding of masses and powers, together below 1e-10
 _SURELY = 1e-40  # more than what masses that underflow could add, 1e-308 e^500 for each cell
-_LAW = Quality(tail=1e-40, tolerance=1e-3)
+_DISTRIBUTION = Tolerances(tail=1e-40, tolerance=1e-3)
 
 
 class TruncatedCost(NamedTuple):
@@ -83,12 +83,12 @@ def costs_of_cuts(
         )
     costs: dict[Direction, tuple[Array, Array]] = {}
     for direction in DIRECTIONS:
-        divergences, masses = np.zeros(len(cuts)), np.full(len(cuts), found.exposure.upper)
-        for law in found.laws_of(direction, _LAW):
+        divergences, masses = np.zeros(len(cuts)), np.full(len(cuts), found.infinity_mass.upper)
+        for dist in found.plds_of(direction, _DISTRIBUTION):
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-                excess, above = truncated_excess(law.upper, order, cuts)
-            divergences += law.count * np.log1p(excess) / (order - 1)
-            masses += law.count * above
+                excess, above = truncated_excess(dist.upper, order, cuts)
+            divergences += dist.count * np.log1p(excess) / (order - 1)
+            masses += dist.count * above
         # Where arithmetic gives up, nothing is known: an infinite price.
         costs[direction] = (
             np.nan_to_num(divergences * SLACK, nan=math.inf, posinf=math.inf),

@@ -25,16 +25,16 @@ from discreet.audit import AuditResult, Examination, OneStep, Specification, Sub
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import PlanViolation, whole
-from discreet.guarantee import contributions_apart
+from discreet.guarantee import sensitivity_factor
 from discreet.linear import DeclarationWarning
 from discreet.linear.gate.adding import add_cells
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
 from discreet.linear.gate.clipped_gradients import sum_of_gradients
 from discreet.linear.gate.people import People
-from discreet.linear.gate.record_store import Block
+from discreet.linear.gate.record_store import RecordBlock
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.recording_spending import Recorded, Tape
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Floats = NDArray[np.float64]
 Told = Callable[[int, int], None]
@@ -81,9 +81,6 @@ def audit_fit(
         return FitAudit(found, None)
     told("fitted models")
     return FitAudit(found, attack(estimator, fits, confidence, counted or (lambda done, total: None)))
-
-
-# ---- the attack ----
 
 
 def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> AuditResult:
@@ -145,16 +142,13 @@ def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], worl
     return math.fsum(likelihood(one, one.total, two.total) for one, two in pairs)
 
 
-# ---- the detectors ----
-
-
 def examination(estimator: Estimator, told: Callable[[str], None], **settings: Any) -> Examination:
     """Every detector on what the releases of a fit are made of, at the certificate's noise multipliers."""
     row = max(estimator.stages, key=lambda stage: int(stage["releases"]))
     parts = _Parts(estimator, row)
-    reach = float(contributions_apart(estimator.budget.neighbours))
+    sensitivity = float(sensitivity_factor(estimator.budget.neighbours))
     noise = float(row["noise_multiplier"]) * _CLIP
-    claim = Specification(reach * _CLIP, noise, estimator.budget.neighbours)
+    claim = Specification(sensitivity * _CLIP, noise, estimator.budget.neighbours)
     rng = np.random.default_rng(0)
     records = (rng.normal(size=(_ROWS, _WIDTH)), rng.integers(0, 2, _ROWS))
     draws = int(settings["draws"])
@@ -181,9 +175,9 @@ class _Parts:
         self._theta = np.zeros(_WIDTH + 1)
         self._each = ROWS_EACH if estimator.people else 1
 
-    def stage(self, row: dict[str, Any], spent: Spending | None = None) -> Stage:
+    def stage(self, row: dict[str, Any], spent: BudgetAllocator | None = None) -> StagePermit:
         """A stage of a fit, as it would be paid for again."""
-        spent = spent or Spending(self._budget, arithmetic=self._arithmetic)
+        spent = spent or BudgetAllocator(self._budget, arithmetic=self._arithmetic)
         share = row["releases"] / (row["noise_multiplier"] * spent.strength) ** 2
         return spent.stage(str(row["stage"]), min(share, spent.left), int(row["releases"]))
 
@@ -216,7 +210,7 @@ class _Parts:
 
     def noise_of_fit(self, draws: int) -> Floats:
         """Every release of a whole fit, where the records add nothing, over the certificate's noise."""
-        spent = Spending(self._budget, arithmetic=self._arithmetic)
+        spent = BudgetAllocator(self._budget, arithmetic=self._arithmetic)
         width = max(3, math.ceil(draws / sum(row["releases"] for row in self._rows)))
         nothing, found = _MadeUp(lambda grid: np.zeros(width, np.int64)), []
         for row in self._rows:
@@ -252,7 +246,7 @@ class _Whole:
     people: NDArray[np.int64] | None = None
     centre: None = None
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RecordBlock]:
         z = np.ascontiguousarray(self.z, np.float64)
         y, norms = np.asarray(self.y, np.float64), row_norms(z, self.constant)
-        yield Block(z, y, self.weights, norms, self.people)
+        yield RecordBlock(z, y, self.weights, norms, self.people)

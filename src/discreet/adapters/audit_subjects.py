@@ -49,7 +49,7 @@ _SHIFT = 0.1  # how far canaries move a coefficient in all: where their gradient
 
 
 @dataclass(frozen=True)
-class Attacked:
+class AuditTarget:
     """What is attacked with canaries, by which method, and the event that it claims to be."""
 
     train: Callable[..., Any]
@@ -74,7 +74,7 @@ def core_subject(stage: Stage) -> Subject:
     return Subject(examples, sums, noisy, batches=batches, name="the core loop")
 
 
-def core_attack(stage: Stage, canaries: int, runs: int) -> Attacked:
+def core_attack(stage: Stage, canaries: int, runs: int) -> AuditTarget:
     """Canary gradients in the first steps of the stage."""
     short = _shorten(stage)
 
@@ -86,7 +86,7 @@ def core_attack(stage: Stage, canaries: int, runs: int) -> Attacked:
         return np.array(released)
 
     method = GradientCanaries(count=canaries, runs=runs, clip_norm=stage.clip_norm)
-    return Attacked(train, method, short.event, short.steps)
+    return AuditTarget(train, method, short.event, short.steps)
 
 
 def linear_subject(plan: Plan) -> Subject:
@@ -112,7 +112,7 @@ def linear_subject(plan: Plan) -> Subject:
     return Subject((features, rng.integers(0, 2, _EXAMPLES)), noisy=noisy, name="linear private descent")
 
 
-def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
+def linear_attack(plan: Plan, canaries: int, runs: int) -> AuditTarget:
     """Canary records for the whole plan; only the final model is seen."""
     from discreet.lecture.certified_descent import private_descent
     from discreet.linear.losses import Logistic
@@ -129,7 +129,7 @@ def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
         return np.asarray(model.value)
 
     method = ModelCanaries(count=canaries, runs=runs + 1, clip_norm=stage.clip_norm)
-    return Attacked(train, method, plan.event, stage.steps)
+    return AuditTarget(train, method, plan.event, stage.steps)
 
 
 def _shorten(stage: Stage) -> Stage:
@@ -137,9 +137,6 @@ def _shorten(stage: Stage) -> Stage:
     most = max(1, min(_MOST_STEPS, _MOST_CELLS // stage.records))
     each = stage.steps_per_charge
     return replace(stage, steps=min(stage.steps, max(each, most // each * each)))
-
-
-# ---- the estimator that a certificate describes, made again, and two tables for it ----
 
 
 _ESTIMATORS = {

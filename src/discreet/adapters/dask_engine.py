@@ -26,9 +26,9 @@ from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, missing_extra, real, whole
 from discreet.linear.fit_budget import run_name
-from discreet.linear.gate.partitioned_rows import PartitionedTable, Question
-from discreet.linear.partition_answers import Reading, Task, answer
-from discreet.linear.partition_results import Answer, PartitionSums
+from discreet.linear.gate.partitioned_rows import PartitionedTable, PartitionQuery
+from discreet.linear.partition_answers import PartitionTask, Reading, answer
+from discreet.linear.partition_results import PartitionReply, PartitionSums
 from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import PublicLog
 from discreet.linear.sources import is_dask_frame
@@ -58,7 +58,7 @@ class DaskEngine:
     ) -> None:
         if not isinstance(client, _import_distributed().Client):
             raise InvalidParameter("client", type(client).__name__, "must be a distributed.Client.")
-        refuse_open_doors(str(getattr(client.scheduler, "address", None)))
+        refuse_unencrypted_scheduler(str(getattr(client.scheduler, "address", None)))
         self.client, self._log = client, log
         attempts = whole("attempts", attempts, at_least=1)
         self._patience = Patience(real("deadline", deadline, above=0), attempts)
@@ -102,11 +102,11 @@ class DaskEngine:
         self,
         partitions: Any,
         column: str | None,
-        ask: Callable[[Share], tuple[Callable[[Any], Answer], Any]],
+        ask: Callable[[Share], tuple[Callable[[Any], PartitionReply], Any]],
         like: BoundedSum,
         public: str,
     ) -> NDArray[np.int64]:
-        """One sum of whole numbers over all partitions, of the kind of ``like``; ``column`` says whose a row is.
+        """One sum of integers over all partitions, of the kind of ``like``; ``column`` says whose a row is.
 
         ``ask`` is the function that a worker calls for its share of the table, and with what.
         """
@@ -116,9 +116,9 @@ class DaskEngine:
         shares = self._shares(rounds, table, column)
         if sum(share.rows for share in shares) > MOST_RECORDS:
             raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-        tally = PartitionSums(0, len(shares), like, [share.rows for share in shares], public)
-        rounds.ask(lambda place, since: _call(table, *ask(shares[place])), tally)
-        return tally.total()
+        sums = PartitionSums(0, len(shares), like, [share.rows for share in shares], public)
+        rounds.ask(lambda place, since: _call(table, *ask(shares[place])), sums)
+        return sums.total()
 
     def _rounds(self, name: str) -> Rounds:
         """Rounds under a name that no driver had before: what workers remember of another one is not used."""
@@ -153,24 +153,24 @@ class _Questions:
         self._rounds, self._table, self._reading, self._shares = rounds, table, reading, shares
         self._first: dict[bytes, int] = {}  # the question in which a part was sent first
 
-    def ask(self, question: Question, tally: PartitionSums) -> None:
+    def ask(self, question: PartitionQuery, sums: PartitionSums) -> None:
         """Let the tally have all answers."""
         for key in question.parts:
             self._first.setdefault(key, question.release)
 
         def call(place: int, since: int) -> tuple[Any, ...]:
             if not since:
-                task = Task(self._rounds.name, self._shares[place], self._reading, question)
+                task = PartitionTask(self._rounds.name, self._shares[place], self._reading, question)
                 return _call(self._table, answer, task)
             # It has read its rows, and answered all questions before.
             new = {key: part for key, part in question.parts.items() if self._first[key] > since}
             share = self._shares[place]._replace(route=None)
-            return answer, Task(self._rounds.name, share, None, question._replace(parts=new))
+            return answer, PartitionTask(self._rounds.name, share, None, question._replace(parts=new))
 
-        self._rounds.ask(call, tally)
+        self._rounds.ask(call, sums)
 
 
-def _call(table: Table, function: Callable[[Any], Answer], task: Any) -> tuple[Any, ...]:
+def _call(table: Table, function: Callable[[Any], PartitionReply], task: Any) -> tuple[Any, ...]:
     """What a worker is to call: rows of a frame are sent along, files it reads itself."""
     return table.call(function, task) if isinstance(table, FrameOnCluster) else (function, task)
 
@@ -187,16 +187,13 @@ def engine_of(frame: Any) -> DaskEngine:
         raise InvalidParameter("X", type(frame).__name__, requirement) from None
 
 
-# ---- the way to a scheduler ----
-
-
 @contextmanager
 def engine_at(scheduler: str, log: str | os.PathLike[str] | None = None) -> Iterator[DaskEngine]:
     """The engine of the cluster whose scheduler has this address, such as ``tls://host:8786``.
 
     The files of TLS are those of Dask's configuration. Whatever goes wrong is a sentence, after seconds.
     """
-    refuse_open_doors(scheduler)
+    refuse_unencrypted_scheduler(scheduler)
     _refuse_half_addresses(scheduler)
     said, client = logging.getLogger("distributed.client"), _client(scheduler)
     level = said.level
@@ -263,7 +260,7 @@ def _import_distributed() -> Any:
     return distributed
 
 
-def refuse_open_doors(address: str) -> None:
+def refuse_unencrypted_scheduler(address: str) -> None:
     """Raise if a scheduler is reached without encryption from other machines."""
     try:
         parts = urlsplit(address)

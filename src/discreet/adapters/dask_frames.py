@@ -15,7 +15,7 @@ from discreet.linear.frame_parts import (
     describe_frame,
     empty_frame,
 )
-from discreet.linear.partition_results import Answer
+from discreet.linear.partition_results import PartitionReply
 from discreet.linear.user_routing import Share
 
 
@@ -39,7 +39,7 @@ class FrameOnCluster(Frames):
         where = self._client.who_has(self._futures)
         return {place: where[one.key][0] for place, one in enumerate(self._futures) if where.get(one.key)}
 
-    def call(self, function: Callable[[Any], Answer], task: Any) -> tuple[Any, ...]:
+    def call(self, function: Callable[[Any], PartitionReply], task: Any) -> tuple[Any, ...]:
         """What a worker is to call, with the rows of all partitions that its share of the table reads."""
         share: Share = task.share
         places = sorted({share.place, *(() if share.route is None else share.route.files)})
@@ -79,11 +79,13 @@ def quiet_workers(plugin: Any) -> Any:
     return QuietWorkers()
 
 
-def _describe(place: int, frame: Any) -> Answer:
+def _describe(place: int, frame: Any) -> PartitionReply:
     return describe_frame(Description(place, frame))
 
 
-def _with_rows(function: Callable[[Any], Answer], task: Any, places: list[int], frames: list[Any]) -> Answer:
+def _with_rows(
+    function: Callable[[Any], PartitionReply], task: Any, places: list[int], frames: list[Any]
+) -> PartitionReply:
     """Runs on a worker, which was sent the rows."""
     rows = dict(zip(places, frames, strict=True))
 

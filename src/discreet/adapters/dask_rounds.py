@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from discreet.errors import PlanViolation
-from discreet.linear.partition_results import Answer, PartitionResults
+from discreet.linear.partition_results import PartitionReply, PartitionResults
 
 _LOOK = 0.25  # seconds between two looks at who is still there
 _PAUSE, _LONGER = 0.002, 1.05  # seconds between two looks for answers at first, and how much longer each time
@@ -161,10 +161,10 @@ class Rounds:
             self._seats.pop(place)  # it may be stuck: another one is asked
         return behind
 
-    def _answers(self, futures: dict[Places, Any]) -> dict[Places, list[Answer]]:
+    def _answers(self, futures: dict[Places, Any]) -> dict[Places, list[PartitionReply]]:
         """What workers said, fetched at once; nothing of those whose answers are not to be had just now."""
         found = {
-            places: [Answer("lost", place, -1) for place in places]
+            places: [PartitionReply("lost", place, -1) for place in places]
             for places, future in futures.items()
             if future.status in _LOST
         }
@@ -172,7 +172,7 @@ class Rounds:
         if not there:
             return found
 
-        async def fetch() -> list[list[Answer]]:
+        async def fetch() -> list[list[PartitionReply]]:
             return await self._client.gather(list(there.values()), asynchronous=True)  # type: ignore[no-any-return]
 
         with suppress(
@@ -182,6 +182,6 @@ class Rounds:
         return found
 
 
-def answers_to(calls: list[list[Any]]) -> list[Answer]:
+def answers_to(calls: list[list[Any]]) -> list[PartitionReply]:
     """Runs on a worker: each call is a function and what it is called with."""
     return [function(*known) for function, *known in calls]

@@ -27,10 +27,10 @@ from discreet.folders import whole_folder
 from discreet.guarantee import Guarantee
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.parties.who_sees.observers import Observer
+from discreet.parties.observation.observers import Observer
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
-from discreet.pytorch.checks.compatibility import bare
+from discreet.pytorch.checks.compatibility import unwrap_model
 from discreet.pytorch.chosen_weights import ChosenWeightsRun
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.stages import Schedule, checked_plan
@@ -110,7 +110,7 @@ class PrivateSite:
         self.plan = checked_plan(plan)
         self.rounds = whole("rounds", rounds, at_least=1, at_most=plan.steps)
         self.steps_per_round = max(1, round(plan.steps / rounds))
-        self.folder, self.model, self._schedule = Path(folder), bare(model), Schedule(plan)
+        self.folder, self.model, self._schedule = Path(folder), unwrap_model(model), Schedule(plan)
         place, data = self.folder / "run", options.pop("data", None)
 
         options.setdefault("arithmetic", "hardened")

@@ -170,8 +170,6 @@ class PrivateTrainer(Trainer):
         """What was released by training so far, and what it cost at most."""
         return self.run.certificate()
 
-    # ---- training ----
-
     def train(
         self,
         resume_from_checkpoint: str | bool | None = None,
@@ -267,8 +265,6 @@ class PrivateTrainer(Trainer):
 
     def _workers(self) -> int:
         return int(self.args.dataloader_num_workers)
-
-    # ---- what would look at records without paying ----
 
     def get_train_dataloader(self) -> Any:
         """Refused: it would shuffle, and what is read from it is not paid for."""

@@ -8,10 +8,11 @@
     parameters = [0.1, -0.4, 0.2]    # the model that is scored: public, and part of the study's digest
     [model.columns]                  # those of the study that trained it
 
-A record's "gradient" is minus the vector with its share in each cell of a :class:`~discreet.evaluation.tally.Tally`,
-whose norm is 1 at most. One step of rate 1 from zero is the histogram of everybody's records over their declared
-number; every score follows from it, as in :func:`discreet.evaluation.evaluate`. So consent, ledgers, noise, secure
-sums, the table of observers and certificates are those of every study, and nothing is left to prove but the norm.
+A record's "gradient" is minus the vector with its share in each cell of a
+:class:`~discreet.evaluation.count_layout.CountLayout`, whose norm is 1 at most. One step of rate 1 from zero is the
+histogram of everybody's records over their declared number; every score follows from it, as in
+:func:`discreet.evaluation.evaluate`. So consent, ledgers, noise, secure sums, the table of observers and certificates
+are those of every study, and nothing is left to prove but the norm.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from discreet.adapters.joint_model import dimension as parameters_of
 from discreet.adapters.joint_recipe import fitted_in
 from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
+from discreet.evaluation.count_layout import CountLayout, Grouping
 from discreet.evaluation.declared_task import declared_groups, task_for
-from discreet.evaluation.question import Question
+from discreet.evaluation.question import EvaluationQuestion
 from discreet.evaluation.result import Evaluation, group_name
 from discreet.evaluation.scoring import Scoring
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import Grouping, Tally
 from discreet.files import parse_json, read_text, write_whole
 from discreet.guarantee import Unit
 from discreet.linear.fitted_model import FittedModel
@@ -104,8 +105,8 @@ class JointEvaluation:
         whole(
             "model.dimension",
             study.dimension,
-            at_least=made.tally.size,
-            at_most=made.tally.size,
+            at_least=made.layout.size,
+            at_most=made.layout.size,
             remedy=remedy,
         )
         return made
@@ -129,32 +130,28 @@ class JointEvaluation:
             raise InvalidParameter("model.files", "other text", "must be the files of a model.") from None
 
     @cached_property
-    def tally(self) -> Tally:
+    def layout(self) -> CountLayout:
         """What is counted."""
-        return tally_of(self.fitted, self.study.model.get("by", []))
+        return layout_of(self.fitted, self.study.model.get("by", []))
 
     @property
     def lengths(self) -> Floats:
         """How much a record adds to each block, in records; their norm is below 1."""
-        return self.tally.limits("l2")
-
-    # ---- a party's side ----
+        return self.layout.limits("l2")
 
     def holder(self, path: Path) -> HistogramHolder:
         """The records in a table, ready to be counted. What is not as declared counts as unscored, silently."""
         table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
         by = list(self.study.model.get("by", [])) or None
-        tally, rows = Question(self.fitted, self.tally.task, None, by, people).ask(table)
+        layout, rows = EvaluationQuestion(self.fitted, self.layout.task, None, by, people).ask(table)
         records = row_count(table)
         if people is not None:
             records = len(set(unit_ids(table, people, records)) - {None})
-        return HistogramHolder(rows, tally.query("l2"), records)
+        return HistogramHolder(rows, layout.query("l2"), records)
 
     def unlike_declared(self, path: Path) -> list[str]:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
         return JointModel(self.study, self.schema).unlike_declared(path)
-
-    # ---- the result ----
 
     def evaluation(self, theta: Floats) -> Evaluation:
         """The scores that follow from the joint histogram.
@@ -164,8 +161,8 @@ class JointEvaluation:
         study = self.study
         noise = study.noise_multiplier * math.sqrt(len(study.parties) / study.shares)
         scoring = Scoring(float(ndtri(0.5 + CONFIDENCE / 2)))
-        found = self.tally.score(theta * study.records, noise, self.lengths, scoring)
-        labels, unit = self.tally.task.labels, study.budget.unit
+        found = self.layout.score(theta * study.records, noise, self.lengths, scoring)
+        labels, unit = self.layout.task.labels, study.budget.unit
         return Evaluation(
             found.overall, found.groups, found.notes, None, CONFIDENCE, labels, unit, self.promise
         )
@@ -250,7 +247,7 @@ class HistogramHolder:
         return BoundedSum(-self._rows._total(self._query, grid), self._query.bound, grid=grid)
 
 
-def tally_of(fitted: FittedModel, by: Any) -> Tally:
+def layout_of(fitted: FittedModel, by: Any) -> CountLayout:
     """What is counted for a model, in groups of these columns."""
     if not isinstance(by, list | tuple) or len(set(map(str, by))) < len(by):
         raise InvalidParameter("by", by, "must be a list of different columns.")
@@ -258,7 +255,7 @@ def tally_of(fitted: FittedModel, by: Any) -> Tally:
     if fitted.schema.target in by:
         raise InvalidParameter("by", fitted.schema.target, "is the target; groups are of other columns.")
     groups = (Grouping(str(name), declared_groups(str(name), columns.get(str(name)))) for name in by)
-    return Tally(task_for(fitted, None, None), tuple(groups))
+    return CountLayout(task_for(fitted, None, None), tuple(groups))
 
 
 def rates(found: Evaluation) -> str:
@@ -278,7 +275,7 @@ def rates(found: Evaluation) -> str:
 
 
 def _check_training(study: Study) -> None:
-    """A histogram is one noisy sum, of whole numbers."""
+    """A histogram is one noisy sum, of integers."""
     if study.algorithm != "sgd2":
         raise InvalidParameter("algorithm", study.algorithm, "must be 'sgd2' for an evaluation.")
     for name, needed in _TRAINING.items():

@@ -99,8 +99,6 @@ class JointModel:
             return Squared()
         return Logistic() if len(classes) == 2 else Softmax(len(classes))
 
-    # ---- a party's side ----
-
     def holder(self, path: Path) -> LinearHolder:
         """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
         table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
@@ -123,8 +121,6 @@ class JointModel:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
         table = table_in(path).whole(self.schema.columns)
         return [name for name, column in self.schema.columns.items() if not any_declared(column, table[name])]
-
-    # ---- the result ----
 
     def fitted_model(self, theta: NDArray[np.float64]) -> FittedModel:
         """The trained model, as ``discreet predict`` reads it."""

@@ -43,7 +43,7 @@ from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.study_rows import JointBudget, JointSpending, Released, StudyTable
+from discreet.linear.study_rows import JointBudget, JointSpending, JointSum, StudyTable
 from discreet.linear.tables import table_in
 from discreet.parties.coordinator import Conversation
 from discreet.parties.joint import model_digest
@@ -221,7 +221,7 @@ class _Sender:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation, self._sent = conversation, set[str]()
 
-    def ask(self, question: Question, event: Gaussian) -> Released:
+    def ask(self, question: Question, event: Gaussian) -> JointSum:
         """The sum of all answers."""
         whole, fresh = encode(question, ()), encode(question, self._sent)
         query, bound = question.query, float(question.query.bound)
@@ -232,7 +232,7 @@ class _Sender:
         digest = question_digest(whole).hex()
         counts, noise = self._conversation.ask(question.number, body, digest, query.size, bound, event)
         self._sent.update(parts_of(fresh))
-        return Released(counts, noise)
+        return JointSum(counts, noise)
 
 
 def pack_files(text: bytes, weights: bytes) -> bytes:

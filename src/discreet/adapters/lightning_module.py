@@ -127,8 +127,6 @@ class PrivateModule(LightningModule):
         """What was released by training so far, and what it cost at most."""
         return self.run.certificate()
 
-    # ---- what the trainer calls ----
-
     def configure_callbacks(self) -> list[Any]:
         """No callbacks of its own, and none of the trainer's that would take part in training."""
         refuse_callbacks(self.trainer)
@@ -175,8 +173,6 @@ class PrivateModule(LightningModule):
                 "validation_step, of records that are not protected."
             )
         super().log(name, *args, **kwargs)
-
-    # ---- the parts ----
 
     def _optimizers(self) -> list[Any]:
         found = self.optimizers(use_pl_optimizer=False)

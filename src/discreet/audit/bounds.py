@@ -33,11 +33,11 @@ p_{c-1}, p_{c-2}, ... : where their sum exceeds one, P(T >= c) is below ``tail``
 T = c and taking every h_i as small as it may be is the weakest case, since all r_i grow with every h.
 
 Several independent runs have counts T_1 + ... + T_R. Each is stochastically at most the variable whose tails
-are the bounds above, so the sum is at most the sum of R independent copies, whose law is a convolution. This
+are the bounds above, so the sum is at most the sum of R independent copies, whose distribution is a convolution. This
 gains much: one run may hide its leak in a rare event, many runs cannot all meet theirs.
 
 >>> guesses = Guesses(canaries=1000, made=500, right=400)
->>> guesses.refutes(Lines.gaussian(mu=0.5), error=0.05), guesses.refutes(Lines.gaussian(mu=3.0), error=0.05)
+>>> tuple(guesses.refutes(TradeoffBound.gaussian(mu=mu), error=0.05) for mu in (0.5, 3.0))
 (True, False)
 """
 
@@ -54,7 +54,7 @@ from scipy.special import betainc, betaincinv, ndtri
 from scipy.stats import binom
 
 from discreet.audit.claims import STEPS_PER_DOUBLING, Claim
-from discreet.audit.lines import Floats, Lines
+from discreet.audit.tradeoff_bound import Floats, TradeoffBound
 from discreet.core.compiler import compiled
 from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, probability, real, whole
@@ -71,7 +71,7 @@ class Evidence(ABC):
     """What an attack counted."""
 
     @abstractmethod
-    def refutes(self, lines: Lines, error: float) -> bool:
+    def refutes(self, lines: TradeoffBound, error: float) -> bool:
         """True where no release that obeys ``lines`` gives such counts with probability ``error`` or more."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Trials(Evidence):
         """The counts of "used if the score is above the threshold"."""
         return cls(int(np.sum(used > threshold)), used.size, int(np.sum(unused > threshold)), unused.size)
 
-    def refutes(self, lines: Lines, error: float) -> bool:
+    def refutes(self, lines: TradeoffBound, error: float) -> bool:
         if not (self.members and self.others):
             return False
         spare = error / 100  # spent on leaving out points that one of the two counts excludes by itself
@@ -191,9 +191,6 @@ def _at_least(count: int, trials: int, rate: Floats) -> Floats:
     return np.ones_like(rate) if count <= 0 else betainc(count, trials - count + 1, rate)
 
 
-# ---- what all methods have in common: a subject is attacked, and hits and false alarms are counted ----
-
-
 Told = Callable[[int, int], None]
 """Is told how many of how many calls of the subject are done."""
 
@@ -252,14 +249,14 @@ class Guesses(Evidence):
             right += int(np.sum((scores[told] > 0) == used[told]))
         return cls(runs[0][0].size, made, right, len(runs))
 
-    def refutes(self, lines: Lines, error: float) -> bool:
+    def refutes(self, lines: TradeoffBound, error: float) -> bool:
         if self.runs == 1:
             return bool(
                 _is_refuted(self.canaries, self.made, self.right, lines.slopes, lines.intercepts, error)
             )
         return self.tail(lines) < error
 
-    def tail(self, lines: Lines) -> float:
+    def tail(self, lines: TradeoffBound) -> float:
         """Guarantee: a release that obeys ``lines`` gives so many right guesses with at most this probability."""
         tails = _tails(self.canaries, self.made, lines.slopes, lines.intercepts)
         masses = tails - np.append(tails[1:], 0.0)

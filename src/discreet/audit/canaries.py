@@ -28,7 +28,7 @@ from scipy.special import expit, logsumexp
 
 from discreet.audit.bounds import Evidence, Guesses, Method, Told, Trials, between, lower_epsilon
 from discreet.audit.claims import Claim
-from discreet.audit.lines import Floats
+from discreet.audit.tradeoff_bound import Floats
 from discreet.core.noise import noise_ratio
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
@@ -148,7 +148,7 @@ def _draw_participation(step: Event, shape: tuple[int, int, int], stream: Random
     return np.ones((events, size))
 
 
-# ---- canary games: give the training canary gradients or canary records, and look for them in what it releases ----
+# Canary games: give the training canary gradients or canary records, and look for them in what it releases.
 #
 # Each game says what the subject is called with and what it must return. What was counted goes to
 # :func:`~discreet.audit.audit.audit`, which turns it into bounds. Thresholds and numbers of guesses are fixed
@@ -294,9 +294,6 @@ def _check_shape(returned: Any, candidates: int, steps: int) -> Floats:
         wanted = f"({candidates},)" + (f" or ({steps}, {candidates})" if steps > 1 else "")
         raise InvalidParameter("train", seen.shape, f"must return an array of shape {wanted}.")
     return np.asarray(np.nan_to_num(seen))
-
-
-# ---- how many guesses to make in a one-run audit, decided before the subject is run ----
 
 
 SHARES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5)

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from discreet.accounting.curve import PrivacyCurve, account
-from discreet.audit.lines import Lines
+from discreet.audit.tradeoff_bound import TradeoffBound
 from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import (
@@ -96,7 +96,7 @@ class Claim:
         """The certified curve of the claim with 2^(step/512) times the noise."""
         return _curve(self.event, self.neighbours, step, self.protects)
 
-    def lines(self, step: int) -> Lines:
+    def lines(self, step: int) -> TradeoffBound:
         """The lines of its curve for ``group`` records: what the attack may show if this member is true."""
         return _lines(self.event, self.neighbours, step, self.group)
 
@@ -144,8 +144,8 @@ def _curve(event: Event, neighbours: Neighbours, step: int, group: int = 1) -> P
 
 
 @lru_cache(maxsize=4096)
-def _lines(event: Event, neighbours: Neighbours, step: int, group: int) -> Lines:
-    return Lines.of(_curve(event, neighbours, step, group))
+def _lines(event: Event, neighbours: Neighbours, step: int, group: int) -> TradeoffBound:
+    return TradeoffBound.of(_curve(event, neighbours, step, group))
 
 
 def _event(claim: Any) -> Event:

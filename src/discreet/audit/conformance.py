@@ -44,7 +44,7 @@ def conformance(
     grid: float | None = None,
     stream: RandomStream | None = None,
 ) -> Finding:
-    """Test noise of shape ``(steps, coordinates)`` against independent draws of the claimed law.
+    """Test noise of shape ``(steps, coordinates)`` against independent draws of the claimed distribution.
 
     ``draws`` is what a run releases where the data add nothing: from records whose gradients are zero, or
     less the sum without noise. ``law`` is "gaussian" or "laplace"; hardened noise has a ``grid``, which every
@@ -128,7 +128,7 @@ def _neighbours_alike(table: Array) -> float:
 
 
 def _most_alike(table: Array) -> float:
-    """The largest correlation of any two rows, by the exact law of a correlation about 0."""
+    """The largest correlation of any two rows, by the exact distribution of a correlation about 0."""
     size = table.shape[1]
     lengths = np.sqrt(np.sum(table**2, axis=1, keepdims=True))
     unit = table / np.where(lengths > 0, lengths, 1.0)

@@ -31,7 +31,7 @@ from discreet.audit.replay import Release, noise_depends_on_data, replay, replay
 from discreet.audit.samplers import sampler_test
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
-from discreet.guarantee import Neighbours, contributions_apart, neighbours_named
+from discreet.guarantee import Neighbours, neighbours_named, sensitivity_factor
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Sampling, Stage
 
@@ -78,7 +78,7 @@ class Specification:
             raise InvalidParameter("plan", type(plan).__name__, "must be a Plan.")
         chosen: Stage = plan.stage(stage)
         unit = chosen.divisor if divided else 1.0
-        factor = float(contributions_apart(plan.neighbours))
+        factor = float(sensitivity_factor(plan.neighbours))
         return cls(
             factor * chosen.clip_norm / unit,
             chosen.noise_std_of_sum / unit,

@@ -30,7 +30,7 @@ _SIZES = (0, 1, 2, 3, 10)  # of the part in common, beside half of the examples 
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class NeighbourPair:
     """Two data sets that differ by one record; ``kind`` says how it was made."""
 
     kind: str
@@ -40,7 +40,7 @@ class Pair:
 
 def neighbour_pairs(
     examples: Records, neighbours: Neighbours, count: int, stream: RandomStream, hostile: bool = True
-) -> Iterator[Pair]:
+) -> Iterator[NeighbourPair]:
     """``count`` pairs, of all kinds in turn: small and large, with an ordinary or a strange record.
 
     ``hostile`` includes records that hold huge numbers, NaN or infinity.
@@ -62,7 +62,7 @@ def _turns(sizes: Iterator[int], hostile: bool) -> Iterator[tuple[str, bool, int
 
 def _pair(
     kind: str, copies: bool, size: int, examples: Records, neighbours: Neighbours, stream: RandomStream
-) -> Pair:
+) -> NeighbourPair:
     """The part in common is a random subset, or copies of one record that all pull in the same direction."""
     rows = number_of(examples)
     order = np.argsort(stream.uniform(rows))
@@ -74,10 +74,7 @@ def _pair(
     other = change_numbers(base, _opposite) if neighbours == "replace-one" and kind in _DIRECTED else ordinary
     first = rest if neighbours == "add-remove" else join_records(rest, other)
     common_part = "copies of one record" if copies else "a random subset"
-    return Pair(f"{kind} record beside {common_part}", first, join_records(rest, strange))
-
-
-# ---- strange records ----
+    return NeighbourPair(f"{kind} record beside {common_part}", first, join_records(rest, strange))
 
 
 def _ordinary(values: NDArray[Any]) -> NDArray[Any]:
@@ -125,9 +122,6 @@ STRANGE: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 }
 _HOSTILE = ("a huge", "a hugest", "a NaN-holding", "an infinity-holding", "an all-NaN")
 _DIRECTED = ("an ordinary", "a long", "a huge", "a hugest")
-
-
-# ---- records ----
 
 
 def number_of(records: Records) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from discreet.audit.bounds import Evidence, Method, Told, Trials, between
 from discreet.audit.claims import Claim
-from discreet.audit.lines import Floats
+from discreet.audit.tradeoff_bound import Floats
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, real, whole
 

@@ -136,9 +136,6 @@ def noise_depends_on_data(
     return Finding.of("noise, with one record more", p_values, alpha)
 
 
-# ---- distances ----
-
-
 def _outcome(release: Release, records: Records) -> Vector | None:
     """What comes out, as one vector; None if an error does."""
     try:

@@ -148,18 +148,19 @@ def _alike(members: Members, log_equal: float) -> float:
     return float(min(1.0, np.exp(np.log(steps * (steps - 1) / 2) + log_equal)))
 
 
-# ---- batches that are not Poisson: fixed-size batches and random allocation, tested step by step ----
+# Batches that are not Poisson: fixed-size batches and random allocation, tested step by step.
 #
-# Given all earlier batches, the next one is drawn from a known law. So for every set of records that the past
-# determines, the number of its members in the next batch has a known law too, and the numbers of all steps are
-# independent once each is turned into a normal score. The sets are chosen to show what goes wrong: those who were in
-# the last batch, those who were drawn least often, the first half of the table, and the neighbours of those drawn.
+# Given all earlier batches, the next one is drawn from a known distribution. So for every set of records that the
+# past determines, the number of its members in the next batch has a known distribution too, and the numbers of all
+# steps are independent once each is turned into a normal score. The sets are chosen to show what goes wrong: those
+# who were in the last batch, those who were drawn least often, the first half of the table, and the neighbours of
+# those drawn.
 
 
 def _p_values_of_seconds(
     steps: dict[str, list[tuple[Any, ...]]], law: Callable[..., Any], stream: RandomStream
 ) -> dict[str, float]:
-    """p-values of each test. A step is a count and what its law needs: ``law(count, *rest)`` is P(X <= count)."""
+    """p-values of each test. A step is a count and what it needs: ``law(count, *rest)`` is P(X <= count)."""
     found: dict[str, float] = {}
     for name, rows in steps.items():
         count, *rest = np.array(rows).T

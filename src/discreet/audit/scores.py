@@ -1,7 +1,8 @@
-"""Normal scores: draws of a claimed law, turned into draws that are standard normal if the claim is true.
+"""Normal scores: draws of a claimed distribution, turned into draws that are standard normal if the claim is true.
 
-A number x from a law with distribution function F becomes Phi^-1(F(x)). So one set of exact normal tests serves
-every law; where the law has steps (counts, noise on a grid) the place within a step is drawn at random.
+A number x from a distribution with distribution function F becomes Phi^-1(F(x)). So one set of exact normal tests
+serves every distribution; where the distribution has steps (counts, noise on a grid) the place within a step is drawn
+at random.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ def laplace_scores(draws: Array, std: float) -> Array:
 
 
 def grid_scores(draws: Array, std: float, grid: float, law: str, stream: RandomStream) -> Array:
-    """Of noise on a coarse grid: the discrete Gaussian or Laplace law of this scale."""
-    reach = int(np.ceil(LIMIT * std / grid)) + 1
-    steps = np.arange(-reach, reach + 1)
+    """Of noise on a coarse grid: the discrete Gaussian or Laplace distribution of this scale."""
+    half_width = int(np.ceil(LIMIT * std / grid)) + 1
+    steps = np.arange(-half_width, half_width + 1)
     scale = std / grid
     log_mass = -0.5 * (steps / scale) ** 2 if law == "gaussian" else -np.abs(steps) * laplace_rate(scale)
     mass = np.exp(log_mass)
     edges = np.concatenate(([0.0], np.cumsum(mass) / mass.sum()))
-    places = np.clip(np.rint(draws / grid).astype(np.int64), -reach, reach) + reach
+    places = np.clip(np.rint(draws / grid).astype(np.int64), -half_width, half_width) + half_width
     return between(edges[places], edges[places + 1], stream)
 
 
 def laplace_rate(std: float) -> float:
-    """The rate r of exp(-r |k|) on the whole numbers with this standard deviation: 2 q / (1 - q)**2 = std**2."""
+    """The rate r of exp(-r |k|) on the integers with this standard deviation: 2 q / (1 - q)**2 = std**2."""
     return float(2 * np.arcsinh(1 / (np.sqrt(2) * std)))
 
 

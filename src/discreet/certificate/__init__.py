@@ -27,7 +27,7 @@ counts of steps: nothing in it depends on a record but, through the noise, the d
 """
 
 from discreet.certificate.certificate import Certificate
-from discreet.certificate.promises import Arithmetic
+from discreet.certificate.guarantees import Arithmetic
 from discreet.certificate.signatures import new_signing_key, public_key_of
 from discreet.certificate.verification import Verification
 from discreet.errors import CertificateRejected

@@ -13,14 +13,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate.certificate_views import CertificateViews, current_versions
-from discreet.certificate.promises import Arithmetic, not_covered_in, promises, seeded
+from discreet.certificate.guarantees import Arithmetic, guarantees, not_covered_in, seeded
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verify_certificate
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation, one_of, real
 from discreet.files import digest, parse_json
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger
-from discreet.ledger.book import Statement
+from discreet.ledger.ledger_state import Statement
 from discreet.plan.plan import Plan
 from discreet.plan.procedure import Procedure
 
@@ -87,7 +87,7 @@ class Certificate(CertificateViews):
         certificate = cls(
             plan if isinstance(plan, Plan) else Plan.from_dict(plan.to_dict()),
             statement,
-            *promises(plan, statement, arithmetic),
+            *guarantees(plan, statement, arithmetic),
             arithmetic,
             trusted and not seeded(plan, statement),
             (*not_covered_in(plan, statement), *memory, *_texts("not_covered", not_covered)),

@@ -11,12 +11,12 @@ from typing import Self
 
 from discreet import __version__
 from discreet.accounting.power import power_bound
-from discreet.certificate.promises import Arithmetic, continued_plans
+from discreet.certificate.guarantees import Arithmetic, continued_plans
 from discreet.certificate.signatures import Signature
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.files import read_text, write_whole
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Statement
+from discreet.ledger.ledger_state import Statement
 from discreet.plan.plan import Plan
 
 CHOSEN = "how this model was chosen among others: by scores on records, which this does not pay for"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Anchor
+from discreet.ledger.ledger_state import Anchor
 
 if TYPE_CHECKING:
     from discreet.certificate.certificate import Certificate
@@ -23,7 +23,7 @@ FILES_NOT_GIVEN = "these files: give the model's folder to compare them"
 ENTROPY = "noise from the operating system's entropy"
 
 
-class Finding(NamedTuple):
+class VerdictLine(NamedTuple):
     """One line of a verdict: what it says, and what that rests on."""
 
     basis: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 class VerdictViews(ABC):
     """What a verdict shows to people."""
 
-    lines: tuple[Finding, ...]
+    lines: tuple[VerdictLine, ...]
 
     @property
     @abstractmethod

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from discreet.certificate import verdict_views
-from discreet.certificate.promises import continued_plans, not_covered_in, promises, seeded
+from discreet.certificate.guarantees import continued_plans, guarantees, not_covered_in, seeded
 from discreet.certificate.second_opinion import second_opinion
-from discreet.certificate.verdict_views import Finding, VerdictViews
+from discreet.certificate.verdict_views import VerdictLine, VerdictViews
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
 from discreet.guarantee import Guarantee
 from discreet.ledger import Ledger
-from discreet.ledger.book import Book, Statement, hex_digest
+from discreet.ledger.ledger_state import LedgerState, Statement, hex_digest
 from discreet.plan.procedure import compose
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Verification(VerdictViews):
     """
 
     guarantee: Guarantee
-    lines: tuple[Finding, ...]
+    lines: tuple[VerdictLine, ...]
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def verify_certificate(
     """
     try:
         claimed, digest = (certificate.guarantee, certificate.together), certificate.plan.digest()
-        proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
+        proved, together = guarantees(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
         entries = None if ledger is None else entries_of(ledger)
         opened, issued = isinstance(ledger, Ledger), issued_in(ledger)
         behind = {*covered, *([] if signed_by is None else [SIGNED])}
@@ -96,7 +96,7 @@ def verify_certificate(
         lines = (
             *_procedure(certificate, spent),
             *_guarantees(certificate, proved, together),
-            Finding(COMPUTED, second_opinion(certificate.plan.rule, own)),
+            VerdictLine(COMPUTED, second_opinion(certificate.plan.rule, own)),
             *_circumstances(certificate, rest),
             *_signatures(certificate, signed_by),
             *_ledger(certificate, entries, RECORDED if opened else spent),
@@ -119,7 +119,7 @@ def _recorded(certificate: Certificate, issued: set[tuple[str, str]]) -> bool:
     return ("certificate", certificate.digest()) in issued
 
 
-def _procedure(certificate: Certificate, basis: str) -> Iterator[Finding]:
+def _procedure(certificate: Certificate, basis: str) -> Iterator[VerdictLine]:
     """The runs that name this procedure carried out what it says."""
     digest, ledger = certificate.plan.digest(), certificate.ledger
     runs = [run for run in ledger.runs if run.plan_hash == digest]
@@ -127,23 +127,23 @@ def _procedure(certificate: Certificate, basis: str) -> Iterator[Finding]:
     if certificate.plan.stages:
         planned = compose(certificate.plan.stages).parts()
         _insist(all(run.event.parts() == planned for run in runs), "a run's event is not that of the plan")
-    yield Finding(basis, verdict_views.charged(digest, sum(sum(run.taken) for run in runs)))
+    yield VerdictLine(basis, verdict_views.charged(digest, sum(sum(run.taken) for run in runs)))
     earlier = continued_plans(certificate.plan)
     known = {run.plan_hash for run in ledger.runs}
     _insist(known.issuperset(earlier), "the ledger knows no run of a procedure that it continues")
     if earlier:
-        yield Finding(basis, verdict_views.continued(len(earlier), sum(ledger.spent(*earlier).values())))
+        yield VerdictLine(basis, verdict_views.continued(len(earlier), sum(ledger.spent(*earlier).values())))
 
 
-def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[Finding]:
+def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[VerdictLine]:
     """Both promises follow from the events."""
     _insist_follows("guarantee", certificate.guarantee, proved)
     _insist_follows("together", certificate.together, together)
-    yield Finding(COMPUTED, f"guarantee from these events: {proved}")
+    yield VerdictLine(COMPUTED, f"guarantee from these events: {proved}")
     if certificate.guarantee.epsilon.upper > proved.epsilon.upper * (1 + _AGREE):
-        yield Finding(COMPUTED, f"the certificate claims less than it could: {certificate.guarantee}")
+        yield VerdictLine(COMPUTED, f"the certificate claims less than it could: {certificate.guarantee}")
     if together.epsilon != proved.epsilon:
-        yield Finding(COMPUTED, verdict_views.all_runs(together, certificate.ledger.rule.budget.delta))
+        yield VerdictLine(COMPUTED, verdict_views.all_runs(together, certificate.ledger.rule.budget.delta))
 
 
 def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
@@ -159,13 +159,13 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
         _insist(fits, f"{name} says {field}={says!r}, and what follows is {follows!r}")
 
 
-def _circumstances(certificate: Certificate, basis: str) -> Iterator[Finding]:
+def _circumstances(certificate: Certificate, basis: str) -> Iterator[VerdictLine]:
     """What no events show: randomness, arithmetic, what is not covered, checks and versions."""
     _insist(certificate.trusted, _SEED)
     _insist_names(certificate, certificate.ledger)
-    yield Finding(basis, verdict_views.ENTROPY)
+    yield VerdictLine(basis, verdict_views.ENTROPY)
     for text in verdict_views.circumstances(certificate):
-        yield Finding(basis, text)
+        yield VerdictLine(basis, text)
 
 
 def _insist_names(certificate: Certificate, ledger: Statement) -> None:
@@ -173,21 +173,21 @@ def _insist_names(certificate: Certificate, ledger: Statement) -> None:
     _insist(not missing, "it hides something that is not covered")
 
 
-def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[Finding]:
+def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[VerdictLine]:
     digest = certificate.digest()
     for signature in certificate.signatures:
         key = signature.public_key
         _insist(signature.valid(digest), f"the signature of {key[:12]} is not of this certificate")
         if key == signed_by:
-            yield Finding(SIGNED, f"signed by {key}, which you trust")
+            yield VerdictLine(SIGNED, f"signed by {key}, which you trust")
         else:
-            yield Finding(COMPUTED, verdict_views.signed_by_other(key))
+            yield VerdictLine(COMPUTED, verdict_views.signed_by_other(key))
     if signed_by is not None:
         keys = {signature.public_key for signature in certificate.signatures}
         _insist(signed_by in keys, f"it is not signed by {signed_by}")
 
 
-def _ledger(certificate: Certificate, entries: list[str] | None, basis: str) -> Iterator[Finding]:
+def _ledger(certificate: Certificate, entries: list[str] | None, basis: str) -> Iterator[VerdictLine]:
     """Compare the entries up to the certificate's anchor with it, and apply the rules to those after it.
 
     A signature on the certificate covers its anchor and so the entries before it (``basis``), but no later entry.
@@ -196,34 +196,34 @@ def _ledger(certificate: Certificate, entries: list[str] | None, basis: str) -> 
     least = 1 + len(statement.runs) + sum(any(run.taken) for run in statement.runs)
     _insist(count >= least, f"a ledger of {count} entries cannot say so much")
     if entries is None:
-        yield Finding(MISSING, verdict_views.missing_ledger(statement.anchor))
+        yield VerdictLine(MISSING, verdict_views.missing_ledger(statement.anchor))
         return
     _insist(len(entries) >= count, "the ledger is older than the certificate")
     found = Statement.of_entries(entries[:count])
     _insist(found == statement, "the ledger says something else")
     _insist_names(certificate, found)
-    yield Finding(basis, verdict_views.same_entries(count, basis == RECORDED))
+    yield VerdictLine(basis, verdict_views.same_entries(count, basis == RECORDED))
     later = Statement.of_entries(entries)
     _insist(not seeded(certificate.plan, later), _SEED)
     if later.anchor != statement.anchor:
-        promises(certificate.plan, later, certificate.arithmetic)
+        guarantees(certificate.plan, later, certificate.arithmetic)
         own = certificate.plan.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
         went = later.anchor.sequence + 1 - count
-        yield Finding(RECORDED if basis == RECORDED else CLAIMED, verdict_views.went_on(went, more))
+        yield VerdictLine(RECORDED if basis == RECORDED else CLAIMED, verdict_views.went_on(went, more))
 
 
-def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: str) -> Iterator[Finding]:
+def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: str) -> Iterator[VerdictLine]:
     """The files in the folder are those that the certificate names."""
     if not certificate.files:
-        yield Finding(MISSING if folder is None else CLAIMED, verdict_views.NO_FILES)
+        yield VerdictLine(MISSING if folder is None else CLAIMED, verdict_views.NO_FILES)
         return
-    yield Finding(basis, verdict_views.for_files(name for name, _ in certificate.files))
+    yield VerdictLine(basis, verdict_views.for_files(name for name, _ in certificate.files))
     if folder is None:
-        yield Finding(MISSING, verdict_views.FILES_NOT_GIVEN)
+        yield VerdictLine(MISSING, verdict_views.FILES_NOT_GIVEN)
     else:
         insist_on_files(certificate.files, folder)
-        yield Finding(COMPUTED, verdict_views.same_files(folder))
+        yield VerdictLine(COMPUTED, verdict_views.same_files(folder))
 
 
 def issued_in(ledger: object) -> set[tuple[str, str]]:
@@ -233,9 +233,9 @@ def issued_in(ledger: object) -> set[tuple[str, str]]:
     """
     if not isinstance(ledger, Ledger):
         return set()
-    book = Book()
-    book.follow(ledger.entries())
-    return book.issued
+    ledger_state = LedgerState()
+    ledger_state.follow(ledger.entries())
+    return ledger_state.issued
 
 
 def entries_of(ledger: object) -> list[str]:

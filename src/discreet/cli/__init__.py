@@ -17,7 +17,7 @@ try:
     from click.shell_completion import CompletionItem
 
     from discreet import __version__
-    from discreet.cli.shell import Group
+    from discreet.cli.shell import CommandGroup
 except KeyboardInterrupt:  # Ctrl-C before there is anything that could catch it
     sys.stderr.write("error[interrupted]: Stopped by Ctrl-C before anything began.\n")
     raise SystemExit(130) from None
@@ -58,7 +58,7 @@ COMMANDS = {  # name: (module:command, what it does), in the order of --help
 }
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -13,7 +13,7 @@ from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.curve import account as account_for
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
-from discreet.cli.shell import FILE, NUMBER, Answer, command, table
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, table
 from discreet.compat import dp_accounting, opacus
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Event
@@ -55,7 +55,7 @@ def account(
     neighbours: Neighbours,
     group_size: int,
     **options: Any,
-) -> Answer:
+) -> CommandResult:
     """Compute the privacy cost of a release.
 
     \b
@@ -85,7 +85,7 @@ def account(
     if source is not None:
         data["renyi"], others = _renyi(made, delta, neighbours)
         text += others
-    return Answer(data, text)
+    return CommandResult(data, text)
 
 
 def _renyi(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from discreet.cli.refusals import REFUSED
-from discreet.cli.shell import CERTIFICATE, FILE, NUMBER, Answer, Command, progress
+from discreet.cli.shell import CERTIFICATE, FILE, NUMBER, Command, CommandResult, progress
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.files import parse_json, read_text
 
 if TYPE_CHECKING:
-    from discreet.adapters.audit_subjects import Attacked
+    from discreet.adapters.audit_subjects import AuditTarget
     from discreet.audit import AuditResult
     from discreet.audit.examine import Examination, Specification, Subject
     from discreet.certificate import Certificate
@@ -31,7 +31,7 @@ class Audit(Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and print its answer."""
         answer = super().invoke(ctx)
-        if isinstance(answer, Answer) and not answer.data["passed"]:
+        if isinstance(answer, CommandResult) and not answer.data["passed"]:
             ctx.exit(REFUSED)
         return answer
 
@@ -78,7 +78,7 @@ def audit(
     runs: int,
     fits: int,
     confidence: float,
-) -> Answer:
+) -> CommandResult:
     """Audit the library's implementation of a plan, a certificate or a model's folder, or your own function.
 
     \b
@@ -128,7 +128,7 @@ def _of_user(name: str, settings: dict[str, Any], told: Callable[[str], None]) -
 
 def _of_plan(
     plan: Plan, engine: str, canaries: int, runs: int, settings: dict[str, Any], told: Callable[[str], None]
-) -> tuple[Examination, Attacked | None]:
+) -> tuple[Examination, AuditTarget | None]:
     from discreet.adapters import audit_subjects as made
     from discreet.audit.examine import Specification, examine
 
@@ -149,7 +149,7 @@ def _of_fit(
     settings: dict[str, Any],
     told: Callable[[str], None],
     counted: Callable[[int, int], None],
-) -> Answer:
+) -> CommandResult:
     from discreet.adapters.audit_fit import audit_fit
 
     found = audit_fit(certificate, fits, confidence, **settings, progress=told, counted=counted)
@@ -184,8 +184,8 @@ def _users_subject(name: str) -> tuple[Subject, Specification]:
 
 
 def _attack(
-    plan: Plan, attacked: Attacked, confidence: float, counted: Callable[[int, int], None]
-) -> tuple[AuditResult | None, Attacked | None]:
+    plan: Plan, attacked: AuditTarget, confidence: float, counted: Callable[[int, int], None]
+) -> tuple[AuditResult | None, AuditTarget | None]:
     from discreet.audit import audit as attack
 
     try:
@@ -220,7 +220,7 @@ def _read(document: Path) -> Plan | Certificate:
     return certificate.plan if certificate.plan.stages else certificate
 
 
-def _answer(examination: Examination, result: AuditResult | None, attack: str) -> Answer:
+def _answer(examination: Examination, result: AuditResult | None, attack: str) -> CommandResult:
     contradicted = result is not None and result.lower > result.claimed
     passed = examination.passed and not contradicted
     summary = _summary(examination, result, attack, passed)
@@ -235,7 +235,7 @@ def _answer(examination: Examination, result: AuditResult | None, attack: str) -
     if result is not None:
         lines.append(_row(attack, not contradicted, str(result)))
     lines += ["", "Not covered", *(_wrap(f"- {item}") for item in examination.not_covered)]
-    return Answer(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
 def _summary(examination: Examination, result: AuditResult | None, attack: str, passed: bool) -> str:

@@ -10,7 +10,7 @@ from discreet.accounting.calibration import SEARCHES, Parameter
 from discreet.accounting.calibration import calibrate as cheapest
 from discreet.accounting.curve import account
 from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
-from discreet.cli.shell import NUMBER, Answer, command
+from discreet.cli.shell import NUMBER, CommandResult, command
 from discreet.errors import InvalidParameter
 from discreet.events import Event
 from discreet.guarantee import Budget, Neighbours, lower_text, upper_text
@@ -50,7 +50,7 @@ def calibrate(
     neighbours: Neighbours,
     group_size: int,
     **options: Any,
-) -> Answer:
+) -> CommandResult:
     """Find the least noise, most steps or largest rate that provably stays within a budget or a risk.
 
     The search has limits, such as noise multipliers from 0.05 to 1e8. The result says if it stopped at a limit.
@@ -105,7 +105,7 @@ def calibrate(
     if data["end_of_search"]:
         name = "budget" if risk is None else "limit"
         text += f"\nThe search ends at --{find} {value:g}; the {name} would allow {MORE[find]}."
-    return Answer(data, text)
+    return CommandResult(data, text)
 
 
 def _share(reached: float, limit: float | None) -> float:

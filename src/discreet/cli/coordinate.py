@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
+from discreet.cli.shell import FILE, NUMBER, CommandResult, Tenths, command, note, progress
 from discreet.cli.watching import EpsilonSoFar, digest_line, study_table
 from discreet.errors import CannotConnect, StudyStopped, real
 from discreet.files import whole_file
@@ -60,7 +60,7 @@ def coordinate(
     linger: float,
     status: int | None,
     serve: bool,
-) -> Answer:
+) -> CommandResult:
     """Run the study STUDY: wait for the parties, train, write the model and send it to them.
 
     \b
@@ -119,7 +119,7 @@ def coordinate(
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
     told = model.describe(ending.theta)
-    return Answer(data, f"{text}\n{told}{digest_line(ending, model.made)}\n\n{result.observers}")
+    return CommandResult(data, f"{text}\n{told}{digest_line(ending, model.made)}\n\n{result.observers}")
 
 
 def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> Any:
@@ -247,10 +247,11 @@ class _Conductor:
     def _progress_bar(self) -> Iterator[Any]:
         """A bar with round, time left, epsilon so far against the strongest observer, and who is missing."""
         from discreet.parties import Progress
-        from discreet.parties.terms import Terms
+        from discreet.parties.party_plan import PartyPlan
 
         terms = max(
-            (Terms(self._study, name) for name in self._study.names), key=lambda terms: terms.budget.epsilon
+            (PartyPlan(self._study, name) for name in self._study.names),
+            key=lambda terms: terms.budget.epsilon,
         )
         with progress("{task.fields[round]}", "{task.fields[spent]}", "{task.fields[missing]}") as bar:
             task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, note, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import write_whole
 from discreet.folders import insist_writable
@@ -50,7 +50,7 @@ def evaluate(
     certificate: Path | None,
     overwrite: bool,
     **asked: Any,
-) -> Answer:
+) -> CommandResult:
     """Evaluate the model in the folder MODEL on TABLE, a CSV, Parquet or Arrow file with the target.
 
     \b
@@ -91,7 +91,7 @@ def evaluate(
         if not found.notes
         else "\n".join(line for line in str(found).splitlines() if not line.startswith("note: "))
     )
-    return Answer(
+    return CommandResult(
         found.to_dict() | {"written": written}, told + "".join(f"\nwritten to {path}" for path in written)
     )
 

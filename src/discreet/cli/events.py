@@ -129,7 +129,7 @@ def _at_most_one(name: str, given: dict[str, Any]) -> None:
         raise InvalidParameter(name, None, f"give only one of {', '.join(given)}.")
 
 
-# ---- what may be spent, as typed ----
+# What may be spent, as typed.
 #
 # The number of records is private where it was not declared, so ``fit`` and ``ledger new`` cannot compare
 # delta with it beforehand. They refuse what is too large for any table worth protecting; once a fit has paid

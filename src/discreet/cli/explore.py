@@ -9,11 +9,11 @@ from typing import Any, cast, get_args
 import click
 
 from discreet.cli.events import neighbour_options
-from discreet.cli.shell import FILE, NUMBER, NUMBERS, Answer, command, progress, refuse_existing, table
+from discreet.cli.shell import FILE, NUMBER, NUMBERS, CommandResult, command, progress, refuse_existing, table
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours
-from discreet.plan.explore import OUTCOMES, Exploration, Row, records_needed
+from discreet.plan.explore import OUTCOMES, Exploration, PlanRow, records_needed
 from discreet.plan.explore import explore as explored
 from discreet.plan.prices import price_of_steps
 from discreet.plan.recipe import Recipe
@@ -63,7 +63,7 @@ def explore(
     price_of_steps: bool,
     noise_per_coordinate: float | None,
     **lists: Any,
-) -> Answer:
+) -> CommandResult:
     """Compare plans within a budget, for all combinations of the values separated by commas.
 
     \b
@@ -78,7 +78,7 @@ def explore(
     recipe = Recipe(**{name: values[0] for name, values in grid.items() if name != "epsilon"})
     if noise_per_coordinate is not None:
         count = records_needed(recipe, budget, noise_per_coordinate=noise_per_coordinate)
-        return Answer({"records_needed": count}, f"{count:,} records")
+        return CommandResult({"records_needed": count}, f"{count:,} records")
     if out is not None:
         refuse_existing("out", out, overwrite)
     found = _explore_rows(recipe, budget, dimension, grid)
@@ -91,13 +91,13 @@ def explore(
         with whole_file(out) as file:
             file.write(found.best(best or "signal_to_noise").plan.to_json() + "\n")
     data = {"rows": [row.values() for row in found.rows], "refused": list(found.refused)}
-    return Answer(data, found.to_markdown() if markdown else str(found))
+    return CommandResult(data, found.to_markdown() if markdown else str(found))
 
 
 def _explore_rows(recipe: Recipe, budget: Budget, dimension: int, grid: dict[str, list[Any]]) -> Exploration:
     """The table, made row by row so that the bar can move."""
     varied = tuple(name for name in grid if len(grid[name]) > 1)
-    rows: list[Row] = []
+    rows: list[PlanRow] = []
     refused: list[str] = []
     cells = list(itertools.product(*grid.values()))
     with progress() as bar:
@@ -109,11 +109,11 @@ def _explore_rows(recipe: Recipe, budget: Budget, dimension: int, grid: dict[str
     return Exploration(tuple(rows), varied, tuple(refused))
 
 
-def _steps_answer(grid: dict[str, list[Any]], budget: Budget) -> Answer:
+def _steps_answer(grid: dict[str, list[Any]], budget: Budget) -> CommandResult:
     if "steps" not in grid:
         raise InvalidParameter("steps", None, "is needed for prices, for instance --steps 1,10,100.")
     found = price_of_steps(grid["records"][0], budget, grid["steps"], grid["clip_norm"][0])
     header = ("steps", "basic", "advanced", "exact")
     rows = [(str(price.steps), *(f"{noise:.4g}" for noise in price[1:])) for price in found]
     title = "Noise on each coordinate of the average over all records\n\n"
-    return Answer({"prices": [price._asdict() for price in found]}, title + table(header, rows))
+    return CommandResult({"prices": [price._asdict() for price in found]}, title + table(header, rows))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from discreet.cli.shell import FILE, Answer, command, progress
+from discreet.cli.shell import FILE, CommandResult, command, progress
 from discreet.lecture.figures import FIGURES
 from discreet.lecture.figures.canvas import draw
 
@@ -14,7 +14,7 @@ from discreet.lecture.figures.canvas import draw
 @command("figures")
 @click.argument("names", nargs=-1, type=click.Choice(list(FIGURES)))
 @click.option("--out", type=FILE, required=True, help="Output folder; created if it does not exist.")
-def figures(names: tuple[str, ...], out: Path) -> Answer:
+def figures(names: tuple[str, ...], out: Path) -> CommandResult:
     """Draw the figures of the lecture notes as SVG and PNG: all of them, or those that are named.
 
     \b
@@ -33,4 +33,4 @@ def figures(names: tuple[str, ...], out: Path) -> Answer:
             files = [str(file) for file in draw(figure, out, name)]
             written.append({"name": name, "title": figure.title, "caption": figure.caption, "files": files})
             bar.advance(task)
-    return Answer({"figures": written}, f"{len(written)} figures written to {out}")
+    return CommandResult({"figures": written}, f"{len(written)} figures written to {out}")

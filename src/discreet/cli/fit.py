@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command
 from discreet.errors import InvalidParameter
 from discreet.guarantee import NEIGHBOURS
 from discreet.linear.schema import TASKS
@@ -76,7 +76,7 @@ _RENAMED = {
 @click.option("--name", default="fit", show_default=True, help="Name of this fit in the ledger.")
 def fit(
     preview: bool, records: int | None, best: float | None, guess: float | None, **options: Any
-) -> Answer:
+) -> CommandResult:
     """Fit a private model to TABLE, a CSV, Parquet or Arrow file.
 
     \b

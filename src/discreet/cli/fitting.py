@@ -12,7 +12,7 @@ from discreet.certificate import Certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, open_ledger
-from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
+from discreet.cli.shell import MODEL, REPORT, CommandResult, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watch_chunks
 from discreet.errors import InvalidParameter, LedgerUnavailable, one_of
 from discreet.files import parse_json, read_text
@@ -58,7 +58,7 @@ def fit_table(
     scheduler: str | None = None,
     log: Path | None = None,
     **settings: Any,
-) -> Answer:
+) -> CommandResult:
     """Fit a model to a table, write it into the folder ``out``, and say what was spent.
 
     Guarantee: whatever is refused before the first release is refused by names and parameters. What is released
@@ -114,7 +114,7 @@ def preview_fit(
     delta: float,
     neighbours: Neighbours,
     **unused: Any,
-) -> Answer:
+) -> CommandResult:
     """What accuracy to expect at several epsilons: from what is declared alone, whether there is a table or not."""
     if records is None:
         raise InvalidParameter("records", None, "must say how many records there will be; none is counted.")
@@ -124,10 +124,7 @@ def preview_fit(
     budget = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
     model = estimator_for(task_of(schema, task), schema, family, **budget)
     found = model.preview(records, best=best, guess=guess)
-    return Answer(found.to_dict(), str(found))
-
-
-# ---- what is fitted ----
+    return CommandResult(found.to_dict(), str(found))
 
 
 def read_schema(path: Path, target: str | None) -> Schema:
@@ -235,12 +232,9 @@ def _of_delta(budget: Budget, model: Any) -> list[str]:
     return [] if said is None else [said]
 
 
-# ---- what is told ----
-
-
 def _answer(
     out: Path, task: str, model: Any, files: list[str], notes: list[str], ledger: str | None
-) -> Answer:
+) -> CommandResult:
     certificate: Certificate = model.certificate_
     spent = spending(certificate)
     data = {
@@ -269,7 +263,7 @@ def _answer(
         f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
         f"{_effects(model)}written to {out}: {', '.join(files)}\ncheck it: {checking}"
     )
-    return Answer(data, text)
+    return CommandResult(data, text)
 
 
 def _summary(model: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from discreet.cli.ledger import remember_plan
-from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, ignore_interrupts, note, progress
+from discreet.cli.shell import FILE, NUMBER, CommandResult, Tenths, command, ignore_interrupts, note, progress
 from discreet.cli.watching import EpsilonSoFar, charged_so_far, digest_line, may_be_asked, study_table
 from discreet.errors import CannotConnect, InvalidParameter, NotConsented, NotYet, PartyStopped, real, whole
 from discreet.files import read_text, whole_file, write_whole
@@ -71,7 +71,7 @@ def join(
     yes: bool,
     keep_certificate: bool,
     wait: float,
-) -> Answer:
+) -> CommandResult:
     """Take part in the study STUDY with your own table.
 
     \b
@@ -83,11 +83,12 @@ def join(
     """
     from discreet.adapters.joint_study import joint_of
     from discreet.ledger import Till
-    from discreet.ledger.book import Anchor
+    from discreet.ledger.ledger_state import Anchor
     from discreet.parties import Party, Study
     from discreet.parties.ledger_heads import LedgerHeads
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import connect
+    from discreet.parties.party_plan import PartyPlan
     from discreet.parties.table_ledger import (
         answers_folder,
         kit_lock,
@@ -97,7 +98,6 @@ def join(
         remember,
         table_lock,
     )
-    from discreet.parties.terms import Terms
 
     patience = real("wait", wait, above=0)
     earlier = None if anchor is None else Anchor.from_json(read_text(anchor))
@@ -109,7 +109,7 @@ def join(
     if kit.is_coordinator:
         raise CannotConnect(f"{kit_file.name} is the kit of the coordinator; use that of your party.")
     insist_on_approvers(study_file, study, approvers, approvals)
-    terms, signing_key = Terms(study, kit.party), kit.signing_key(key)
+    terms, signing_key = PartyPlan(study, kit.party), kit.signing_key(key)
     if ledger is None:
         locks.with_resource(table_lock(data))
     place = paying_ledger(data, ledger, terms)
@@ -164,10 +164,9 @@ def join(
     text = f"{kit.party} spent epsilon {upper_text(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
     text += f"Certificate: {path}\n{model.made}: {folder}\n{model.describe(ending.theta)}"
     text += digest_line(ending, model.made)
-    return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
-
-
-# ---- consent ----
+    return CommandResult(
+        {"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text
+    )
 
 
 def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
@@ -246,17 +245,14 @@ def insist_on_approvers(
     return tuple(one.name for one in counted)
 
 
-# ---- the line ----
-
-
 def _reach(kit: Any, end: float) -> None:
     """Knock until the coordinator is there; trouble that does not pass by itself is said at once."""
-    from discreet.parties.network.doors import reach
+    from discreet.parties.network.connections import probe_coordinator
 
     told = ""
     while True:
         try:
-            return reach(kit)
+            return probe_coordinator(kit)
         except NotYet as error:
             if time.monotonic() > end:
                 raise

@@ -21,21 +21,21 @@ import click
 
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.cli.events import gaussian_budget, neighbour_options, unit_option
-from discreet.cli.shell import FILE, NUMBER, Answer, group, table
+from discreet.cli.shell import FILE, NUMBER, CommandResult, group, table
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
 from discreet.files import parse_json, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, lower_text, protected_unit, upper_text
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
-from discreet.ledger.book import RunRecord, Statement
 from discreet.ledger.filters import Filter, SpendingRule
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
+from discreet.ledger.ledger_state import RunRecord, Statement
 from discreet.plan.plan import Plan
 
 if TYPE_CHECKING:
     from discreet.certificate import Certificate
     from discreet.ledger import Ledger
-    from discreet.parties.terms import Terms
+    from discreet.parties.party_plan import PartyPlan
     from discreet.plan import Plan
 
 
@@ -147,7 +147,7 @@ def new(
     rule: str | None,
     plan: Path | None,
     key: Path | None,
-) -> Answer:
+) -> CommandResult:
     """Create a ledger at LEDGER, a path or a postgresql:// address.
 
     \b
@@ -181,14 +181,14 @@ def new(
         f"What was rewritten, or is an older copy, is noticed by an anchor that somebody else keeps: discreet ledger "
         f"anchor {ledger}"
     )
-    return Answer(data, text)
+    return CommandResult(data, text)
 
 
 @ledger.command("show")
 @place_argument
 @key_option
 @click.option("--anchor", type=FILE, help="An earlier anchor; refuse a ledger that is older.")
-def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
+def show(ledger: str, key: Path | None, anchor: Path | None) -> CommandResult:
     """Show the budget of LEDGER, its runs, the spent part and the remainder, after verifying all entries."""
     with open_ledger(ledger, key, anchor=anchor) as book:
         statement, guarantee, head_now = book.statement(), book.guarantee(), book.anchor()
@@ -208,13 +208,13 @@ def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
     head.append(f"spent {spent:.1%} of the budget; {_room_left(remaining)}")
     listed = table(("run", "reserved", "planned", "share"), _group_runs(runs)) if runs else "no runs yet"
     anchored = f"anchor {head_now.sequence} {head_now.hash}"
-    return Answer(data, "\n".join([*head, "", listed, "", anchored]))
+    return CommandResult(data, "\n".join([*head, "", listed, "", anchored]))
 
 
 @ledger.command("anchor")
 @place_argument
 @key_option
-def anchor(ledger: str, key: Path | None) -> Answer:
+def anchor(ledger: str, key: Path | None) -> CommandResult:
     """Print the anchor of LEDGER. Stored elsewhere, it reveals a rollback of the ledger.
 
     \b
@@ -223,17 +223,17 @@ def anchor(ledger: str, key: Path | None) -> Answer:
     """
     with open_ledger(ledger, key) as book:
         found = book.anchor()
-    return Answer(asdict(found), found.to_json())
+    return CommandResult(asdict(found), found.to_json())
 
 
 @ledger.command("entries")
 @place_argument
 @key_option
-def entries(ledger: str, key: Path | None) -> Answer:
+def entries(ledger: str, key: Path | None) -> CommandResult:
     """Print all entries of LEDGER, one per line, to verify a certificate without the ledger and its key."""
     with open_ledger(ledger, key) as book:
         lines = book.entries()
-    return Answer({"entries": lines}, "\n".join(lines))
+    return CommandResult({"entries": lines}, "\n".join(lines))
 
 
 @ledger.command("certify")
@@ -245,7 +245,7 @@ def entries(ledger: str, key: Path | None) -> Answer:
 @key_option
 def certify(
     ledger: str, study_file: Path, party: str, signing_key: Path | None, out: Path, key: Path | None
-) -> Answer:
+) -> CommandResult:
     """Certify the spending of a party of a study from its own LEDGER, without the coordinator.
 
     \b
@@ -254,9 +254,9 @@ def certify(
     from discreet.certificate.signatures import read_signing_key
     from discreet.cli.ledger import certificate_of
     from discreet.parties import Study
-    from discreet.parties.terms import Terms
+    from discreet.parties.party_plan import PartyPlan
 
-    terms = Terms(Study.load(study_file), party)
+    terms = PartyPlan(Study.load(study_file), party)
     with open_ledger(ledger, key) as book:
         found = certificate_of(book, Path(ledger), terms)
     made = found if signing_key is None else found.signed(read_signing_key(signing_key))
@@ -265,10 +265,7 @@ def certify(
     text = (
         f"{party} spent epsilon {upper_text(epsilon)} at delta {made.guarantee.delta:g}.\nCertificate: {out}"
     )
-    return Answer({"certificate": out, "epsilon": epsilon, "digest": made.digest()}, text)
-
-
-# ---- rules, in words and numbers ----
+    return CommandResult({"certificate": out, "epsilon": epsilon, "digest": made.digest()}, text)
 
 
 def _rule(name: str, budget: Budget, plan: Plan | None) -> SpendingRule:
@@ -352,7 +349,7 @@ def _run(run: RunRecord, rule: SpendingRule) -> dict[str, Any]:
     }
 
 
-# ---- a party's certificate from its own ledger, for a party that was away when its study came to its end ----
+# A party's certificate from its own ledger, for a party that was away when its study came to its end.
 #
 # A ledger names what was carried out by a digest. In SGD1 that includes the coordinator's schedule, which the ledger
 # does not hold, so ``discreet join`` keeps the plan beside the ledger.
@@ -366,7 +363,7 @@ def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
         json.dump(known | {run: plan.to_dict()}, file)
 
 
-def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
+def certificate_of(ledger: Ledger, place: Path, terms: PartyPlan) -> Certificate:
     """What a party has released in a study, and what it cost at most, as its ledger says."""
     from discreet.parties.party import certify_party
     from discreet.plan import Plan

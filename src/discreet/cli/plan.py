@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from discreet.cli.events import delta_note, neighbour_options, unit_option
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, note, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours, Unit
@@ -43,7 +43,7 @@ def plan(
     overwrite: bool,
     explain: bool,
     **recipe: Any,
-) -> Answer:
+) -> CommandResult:
     """Fix a training procedure: sampling, clipping, steps and the least noise within a budget.
 
     \b
@@ -73,7 +73,7 @@ def plan(
         "notes": [] if said is None else [said],
         "out": out,
     }
-    return Answer(data, _text(made, out, explain))
+    return CommandResult(data, _text(made, out, explain))
 
 
 def _text(plan: Plan, out: Path, explain: bool) -> str:

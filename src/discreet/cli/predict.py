@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, note, refuse_existing, wants_json
+from discreet.cli.shell import CERTIFICATE, FILE, CommandResult, command, note, refuse_existing, wants_json
 from discreet.cli.watching import watch_chunks
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
@@ -38,7 +38,7 @@ PARQUET = (".parquet", ".pq")
 )
 def predict(
     model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
-) -> Answer | None:
+) -> CommandResult | None:
     """Apply the model in the folder MODEL to TABLE, a CSV, Parquet or Arrow file, or - for CSV from standard input.
 
     \b
@@ -60,7 +60,7 @@ def predict(
     kept = keep.split(",") if keep else []
     chunks = predictions(fitted, table_in(table), kept, probabilities)
     if out is None and wants_json():
-        return Answer(as_data(chunks) | {"task": fitted.task, "target": fitted.schema.target}, "")
+        return CommandResult(as_data(chunks) | {"task": fitted.task, "target": fitted.schema.target}, "")
     if out is None:
         write_csv(sys.stdout, chunks)
         return None
@@ -70,7 +70,9 @@ def predict(
     else:
         with whole_file(out) as file:
             write_csv(file, chunks)
-    return Answer({"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}")
+    return CommandResult(
+        {"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}"
+    )
 
 
 def _certified_model(folder: Path) -> FittedModel:

@@ -36,7 +36,7 @@ _EXTRAS = dict.fromkeys(("numba", "sklearn", "safetensors"), "tables") | {
 """What brings a package that is not there."""
 
 
-class Refusal(click.ClickException):
+class CommandRefusal(click.ClickException):
     """One sentence, its code and the exit status."""
 
     def __init__(self, code: str, message: str, status: int = REFUSED) -> None:
@@ -44,36 +44,36 @@ class Refusal(click.ClickException):
         self.code, self.status = code, status
 
 
-def refusal(error: Exception, ctx: click.Context) -> Refusal:
+def refusal(error: Exception, ctx: click.Context) -> CommandRefusal:
     """What to say about an error.
 
     Guarantee: of an error that is not the library's it says the kind only, for a message might quote a record.
     """
     if isinstance(error, InvalidParameter):
-        return Refusal("invalid-parameter", _as_typed(error, ctx), WRONG)
+        return CommandRefusal("invalid-parameter", _as_typed(error, ctx), WRONG)
     if isinstance(error, DiscreetError):
         status = WRONG if isinstance(error, UnsupportedEvent) else REFUSED
-        return Refusal(_kebab(type(error).__name__), _with_options(str(error), ctx), status)
+        return CommandRefusal(_kebab(type(error).__name__), _with_options(str(error), ctx), status)
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get(str(error.name).partition(".")[0])):
-        return Refusal("missing-dependency", str(missing_extra(f"This needs {error.name}", extra)))
+        return CommandRefusal("missing-dependency", str(missing_extra(f"This needs {error.name}", extra)))
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str | os.PathLike) else ""
-        return Refusal("file", f"{place}{error.strerror or type(error).__name__}.")
+        return CommandRefusal("file", f"{place}{error.strerror or type(error).__name__}.")
     if isinstance(error, MemoryError):
-        return Refusal("memory", "There is not enough memory for this.")
+        return CommandRefusal("memory", "There is not enough memory for this.")
     if os.environ.get("DISCREET_DEBUG"):
         raise error
-    return Refusal(
+    return CommandRefusal(
         "unexpected",
         f"{type(error).__name__} in {ctx.command_path}, which is a mistake of ours: please report it. Its message "
         "is not shown, because it might quote a record; DISCREET_DEBUG=1 shows it to you.",
     )
 
 
-def of_usage(error: click.UsageError) -> Refusal:
+def of_usage(error: click.UsageError) -> CommandRefusal:
     """What click says about words that it cannot place."""
     where = error.ctx.command_path if error.ctx else "discreet"
-    return Refusal("usage", f"{error.format_message()} See {where} --help.", WRONG)
+    return CommandRefusal("usage", f"{error.format_message()} See {where} --help.", WRONG)
 
 
 def typed_name(parameter: click.Parameter) -> str:

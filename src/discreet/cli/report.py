@@ -14,7 +14,7 @@ from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
 from discreet.cli.ledger import open_ledger
 from discreet.cli.risk import RISK_OPTION
-from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
+from discreet.cli.shell import CERTIFICATE, FILE, MODEL, CommandResult, command, refuse_existing
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import parse_json, read_text, whole_file
 from discreet.report import Cover, Report
@@ -63,7 +63,7 @@ def report(
     self_check: bool,
     overwrite: bool,
     **forms: Path | None,
-) -> Answer:
+) -> CommandResult:
     """Report what a certificate guarantees, to whom, what it does not cover, and how to check it.
 
     \b
@@ -118,7 +118,7 @@ def report(
             file.write(texts[option]().rstrip("\n") + "\n")
     written = [str(path) for path in wanted.values()]
     data: dict[str, Any] = json.loads(page.to_json()) | {"written": written}
-    return Answer(data, f"written to {', '.join(written)}" if written else page.to_markdown())
+    return CommandResult(data, f"written to {', '.join(written)}" if written else page.to_markdown())
 
 
 def _load_certificate(path: Path) -> Certificate:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
-from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, table
+from discreet.cli.shell import CERTIFICATE, FILE, CommandResult, command, table
 from discreet.report.risks import KINDS, assess_all, risk_from, risk_table, risk_to_dict
 
 RISK_OPTION = click.option(
@@ -24,7 +24,7 @@ RISK_OPTION = click.option(
 @command("risk")
 @click.argument("certificate", type=FILE)
 @RISK_OPTION
-def risk(certificate: Path, risks: tuple[tuple[str, str, str], ...]) -> Answer:
+def risk(certificate: Path, risks: tuple[tuple[str, str, str], ...]) -> CommandResult:
     """How often can an attack on one person succeed?
 
     \b
@@ -47,6 +47,6 @@ def risk(certificate: Path, risks: tuple[tuple[str, str, str], ...]) -> Answer:
         ],
     }
     rows = table(("attack", "guessing", "at most", "factor"), risk_table(bounds))
-    return Answer(
+    return CommandResult(
         data, "\n\n".join([rows, "\n".join(map(str, bounds)), f"The results are {found.guarantee}."])
     )

@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from discreet.cli.refusals import Refusal
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
+from discreet.cli.refusals import CommandRefusal
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, note, refuse_existing
 from discreet.errors import InvalidParameter, real
 from discreet.files import whole_file
 from discreet.linear.column_kinds import ISO, Category, Date, Numeric
@@ -51,7 +51,7 @@ HEAD = """\
 @click.option(
     "--ask/--blank", default=None, help="Ask about every column, or leave blanks. Default in a terminal: ask."
 )
-def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: bool | None) -> Answer:
+def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: bool | None) -> CommandResult:
     """Create a schema from the header of TABLE, a CSV, Parquet or Arrow file.
 
     \b
@@ -80,7 +80,7 @@ def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: boo
     blank = [name for name, column in columns.items() if not column]
     text = f"written to {out}: {len(columns)} columns, {len(blank)} of them to be filled in"
     data = {"out": out, "columns": list(columns), "blank": blank, "target": target}
-    return Answer(data | ({} if unit is None else {"unit": unit}), text)
+    return CommandResult(data | ({} if unit is None else {"unit": unit}), text)
 
 
 def public_columns(table: Path) -> dict[str, str]:
@@ -240,7 +240,7 @@ def _until_right(name: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]
     while True:
         try:
             return ask()
-        except (InvalidParameter, Refusal) as error:
+        except (InvalidParameter, CommandRefusal) as error:
             reason = error.requirement if isinstance(error, InvalidParameter) else error.message
             click.echo(f"  {name}: {reason} Once more:", err=True)
 

@@ -1,6 +1,6 @@
 """What every command shares: ``--json``, numbers as people type them, progress, and errors of one sentence.
 
-A command is a function that returns an :class:`Answer`; it prints nothing itself. ::
+A command is a function that returns an :class:`CommandResult`; it prints nothing itself. ::
 
     @command("double", renamed={"x": "--number"})
     @click.option("--number", type=NUMBER, required=True, help="What to double.")
@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.refusals import INTERRUPTED, TERMINATED, WRONG, Refusal, of_usage, refusal, typed_name
+from discreet.cli.refusals import (
+    INTERRUPTED,
+    TERMINATED,
+    WRONG,
+    CommandRefusal,
+    of_usage,
+    refusal,
+    typed_name,
+)
 from discreet.errors import without_passwords
 
 if TYPE_CHECKING:
@@ -42,7 +50,7 @@ _AS_JSON = "discreet.cli.as_json"
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command found: ``data`` for ``--json``, with keys that stay the same, and ``text`` for people."""
 
     data: Mapping[str, Any]
@@ -71,19 +79,23 @@ class Command(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Terminated:
-            raise Refusal("interrupted", f"Stopped by SIGTERM. {self.interrupted}", TERMINATED) from None
+            raise CommandRefusal(
+                "interrupted", f"Stopped by SIGTERM. {self.interrupted}", TERMINATED
+            ) from None
         except KeyboardInterrupt:
-            raise Refusal("interrupted", f"Stopped by Ctrl-C. {self.interrupted}", INTERRUPTED) from None
+            raise CommandRefusal(
+                "interrupted", f"Stopped by Ctrl-C. {self.interrupted}", INTERRUPTED
+            ) from None
         except Exception as error:
             raise refusal(error, ctx) from error
-        if isinstance(answer, Answer):
+        if isinstance(answer, CommandResult):
             click.echo(without_passwords(as_text(answer.data) if as_json else answer.text))
             if answer.status:
                 ctx.exit(answer.status)
         return answer
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A family of commands. Whatever goes wrong in them is told here, once."""
 
     command_class = Command
@@ -102,8 +114,10 @@ class Group(click.Group):
             with interrupts_as_before(alone=args is None):
                 status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
-            problem = Refusal("interrupted", "Stopped before the end. Nothing was written.", INTERRUPTED)
-        except Refusal as error:
+            problem = CommandRefusal(
+                "interrupted", "Stopped before the end. Nothing was written.", INTERRUPTED
+            )
+        except CommandRefusal as error:
             problem = error
         except click.exceptions.NoArgsIsHelpError as error:  # ``discreet`` alone is a question
             click.echo(error.format_message())
@@ -120,14 +134,14 @@ class Group(click.Group):
         sys.exit(problem.status)
 
 
-def command(name: str, **settings: Any) -> Callable[[Callable[..., Answer | None]], Command]:
+def command(name: str, **settings: Any) -> Callable[[Callable[..., CommandResult | None]], Command]:
     """The decorator of a command; ``settings`` are those of :class:`Command`."""
     return click.command(name, cls=Command, **settings)
 
 
-def group(name: str, **settings: Any) -> Callable[[Callable[..., None]], Group]:
+def group(name: str, **settings: Any) -> Callable[[Callable[..., None]], CommandGroup]:
     """The decorator of a family; its ``.command`` makes a :class:`Command`."""
-    return click.group(name, cls=Group, **settings)
+    return click.group(name, cls=CommandGroup, **settings)
 
 
 def wants_json() -> bool:
@@ -135,7 +149,7 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_AS_JSON))
 
 
-def tell_refusal(problem: Refusal, as_json: bool) -> None:
+def tell_refusal(problem: CommandRefusal, as_json: bool) -> None:
     """Print a refusal on standard error."""
     error = {"code": problem.code, "message": problem.message}
     click.echo(
@@ -155,9 +169,6 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-# ---- numbers and files, as typed ----
-
-
 class _Number(click.ParamType):  # type: ignore[type-arg]
     """A number as people type it; whether it makes sense is for the library to say."""
 
@@ -173,10 +184,10 @@ class _Number(click.ParamType):  # type: ignore[type-arg]
             except ValueError:
                 continue
         name = typed_name(param) if param else "value"
-        raise Refusal("invalid-parameter", f"{name}={value}: must be a number, such as 1e-6.", WRONG)
+        raise CommandRefusal("invalid-parameter", f"{name}={value}: must be a number, such as 1e-6.", WRONG)
 
 
-class _Numbers(click.ParamType):  # type: ignore[type-arg]
+class _NumberList(click.ParamType):  # type: ignore[type-arg]
     """Several numbers, with commas between them."""
 
     name = "numbers"
@@ -188,12 +199,9 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
         return [NUMBER.convert(part, param, ctx) for part in value.split(",")]
 
 
-NUMBER, NUMBERS = _Number(), _Numbers()
+NUMBER, NUMBERS = _Number(), _NumberList()
 FILE = click.Path(path_type=Path)
 """A file or folder. Whether it is there is found out where it is opened."""
-
-
-# ---- what is shown ----
 
 
 def as_text(data: Mapping[str, Any]) -> str:
@@ -252,9 +260,6 @@ def progress(*columns: str) -> Iterator[Progress]:
         name, BarColumn(), part, TimeRemainingColumn(), *more, console=console, disable=not shown
     ) as bar:
         yield bar
-
-
-# ---- the report in a model's folder, and files that are never overwritten by accident ----
 
 
 CERTIFICATE, MODEL, REPORT = "certificate.json", "model.json", "report.html"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file, write_whole
 from discreet.folders import insist_writable
@@ -36,7 +36,7 @@ def split(
     unit: str | None,
     key: Path | None,
     overwrite: bool,
-) -> Answer:
+) -> CommandResult:
     """Split the records of TABLE, a CSV or Parquet file, into training and test records.
 
     \b
@@ -56,7 +56,7 @@ def split(
     deal = _deal_parquet if _is_parquet(table) else _deal_csv
     digest = deal(table, (train_out, test_out), test, unit, secret)
     data = {"train": train_out, "test": test_out, "split": digest}
-    return Answer(data, f"written to {train_out} and {test_out}")
+    return CommandResult(data, f"written to {train_out} and {test_out}")
 
 
 def _deal_csv(

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from discreet.cli.ledger import open_ledger
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note
+from discreet.cli.shell import FILE, NUMBER, CommandResult, command, note
 from discreet.errors import missing_extra
 
 
@@ -21,7 +21,7 @@ from discreet.errors import missing_extra
 @click.option("--ledger", help="Show the budget and runs of this ledger, too.")
 @click.option("--key", type=FILE, help="Key file of the ledger. Default: beside the ledger.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
-def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> Answer | None:
+def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> CommandResult | None:
     """Serve a planning page on this machine: sliders, certified epsilon, Pareto frontiers, export.
 
     \b
@@ -41,7 +41,7 @@ def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> An
         if browser:
             webbrowser.open(stack.enter_context(_doorway(f"{address}#token={token}")))
         serve(listener, token, shown)
-    return Answer({"address": address}, "The studio is closed.")
+    return CommandResult({"address": address}, "The studio is closed.")
 
 
 @contextmanager

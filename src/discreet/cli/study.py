@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from discreet.cli.refusals import UNVOUCHED
-from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
+from discreet.cli.shell import FILE, NUMBER, CommandResult, group, refuse_existing, table
 from discreet.cli.study_file import evaluation_text, named_values, study_text
 from discreet.cli.watching import may_be_asked, tokens_in_words
 from discreet.errors import CertificateRejected
@@ -99,7 +99,7 @@ def study() -> None:
 )
 @click.option("--out", type=FILE, default="study.toml", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
+def new(out: Path, overwrite: bool, **settings: Any) -> CommandResult:
     """Write a study file for a model over the columns of a schema.
 
     \b
@@ -109,8 +109,8 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
     The model is the one that `discreet fit` would give for all tables together, with more noise where sums are plain
     or parties may be missing. You may edit the file. All parties must use the same final version.
     """
+    from discreet.parties.observation.observers import price_of_dropouts
     from discreet.parties.study import Study
-    from discreet.parties.who_sees.observers import price_of_dropouts
 
     refuse_existing("out", out, overwrite)
     text = study_text(**settings)
@@ -118,7 +118,7 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
     prices = price_of_dropouts(made)
     with whole_file(out) as file:
         file.write(text)
-    return Answer(
+    return CommandResult(
         {"out": out, "digest": made.digest(), "dropouts": prices},
         f"{out} is written, study {made.digest()[:12]}. Read it, then: discreet study check {out}"
         f"{_prices_in_words(made, prices)}",
@@ -146,7 +146,7 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
 @click.option("--name", help="Default: the name of the study, followed by -evaluation.")
 @click.option("--out", type=FILE, default="evaluation.toml", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer:
+def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> CommandResult:
     """Write a study that evaluates the joint model in the folder MODEL on the parties' test records.
 
     \b
@@ -163,7 +163,7 @@ def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer
     made = Study.from_toml(text)
     with whole_file(out) as file:
         file.write(text)
-    return Answer(
+    return CommandResult(
         {"out": out, "digest": made.digest()},
         f"{out} is written, study {made.digest()[:12]}: one noisy histogram of {made.dimension} cells. "
         f"Read it, then: discreet study check {out}",
@@ -172,17 +172,17 @@ def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer
 
 @study.command("check", renamed={"path": "STUDY"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
-def check(study_file: Path) -> Answer:
+def check(study_file: Path) -> CommandResult:
     """Show what a study releases and what each observer could learn. Read this before you consent."""
     from discreet.parties.approvals import approvals
+    from discreet.parties.observation.observers import observers, price_of_dropouts
+    from discreet.parties.party_plan import PartyPlan
     from discreet.parties.study import Study
-    from discreet.parties.terms import Terms
-    from discreet.parties.who_sees.observers import observers, price_of_dropouts
 
     loaded = Study.load(study_file)
     approved = approvals(study_file, loaded.digest())
     seen = observers(loaded)
-    spends = {name: Terms(loaded, name).budget.epsilon for name in loaded.names}
+    spends = {name: PartyPlan(loaded, name).budget.epsilon for name in loaded.names}
     prices = price_of_dropouts(loaded)
     data = {
         "study": loaded.to_dict(),
@@ -194,7 +194,7 @@ def check(study_file: Path) -> Answer:
         **seen.to_dict(),
     }
     text = describe(loaded, str(seen), spends) + _prices_in_words(loaded, prices)
-    return Answer(data, text + _approvals_in_words(approved))
+    return CommandResult(data, text + _approvals_in_words(approved))
 
 
 def _approvals_in_words(approved: Any) -> str:
@@ -209,7 +209,7 @@ def _approvals_in_words(approved: Any) -> str:
     "--key", "key_file", type=FILE, required=True, help="Your signing key, from `discreet study key`."
 )
 @click.option("--name", required=True, help="Your name and role, as others will read them.")
-def approve(study_file: Path, key_file: Path, name: str) -> Answer:
+def approve(study_file: Path, key_file: Path, name: str) -> CommandResult:
     """Sign your approval of the study STUDY. Read `discreet study check` first.
 
     \b
@@ -226,12 +226,12 @@ def approve(study_file: Path, key_file: Path, name: str) -> Answer:
     made = Approval.made(Study.load(study_file).digest(), name, read_signing_key(key_file))
     place = made.save(study_file)
     text = f"{made.name} approves of study {made.study}.\n{place}, key {made.public_key}"
-    return Answer({"approval": place, **made.to_dict()}, text)
+    return CommandResult({"approval": place, **made.to_dict()}, text)
 
 
 def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
-    from discreet.parties.terms import Terms
+    from discreet.parties.party_plan import PartyPlan
 
     privacy, how = loaded.privacy, f"with {loaded.aggregation.kind} sums"
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
@@ -248,7 +248,7 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
-    not_covered = [f"  {text}" for text in Terms(loaded, loaded.names[0]).not_covered]
+    not_covered = [f"  {text}" for text in PartyPlan(loaded, loaded.names[0]).not_covered]
     return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *not_covered])
 
 
@@ -286,7 +286,7 @@ def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
 )
 def kits(
     study_file: Path, out: Path, days: float, public_keys: tuple[str, ...], platform: str | None
-) -> Answer:
+) -> CommandResult:
     """Create one kit for each party and one for the coordinator. Send each over a confidential channel.
 
     The creator of a party's signing key could answer in its name. With plain sums, this could spoil the model but
@@ -307,7 +307,7 @@ def kits(
     data["deploy"] = [str(path) for path in deployed]
     paths |= {path.name: path for path in deployed}
     listed = "\n".join(f"  {path}" for path in paths.values())
-    return Answer(
+    return CommandResult(
         data,
         f"{listed}\nValid until {kit.expires:%d %B %Y}. Roster {kit.fingerprint}: every site shows it on joining; "
         f"compare it by telephone.{_whose_keys([name for name in loaded.names if name not in keys])}",
@@ -341,7 +341,7 @@ def _whose_keys(made_here: list[str]) -> str:
 
 @study.command("key")
 @click.argument("path", metavar="FILE", type=FILE)
-def key(path: Path) -> Answer:
+def key(path: Path) -> CommandResult:
     """Make a signing key in a new FILE that only you can read, and print its public key.
 
     If the key exists, its public key is printed again. Nothing is overwritten.
@@ -349,7 +349,7 @@ def key(path: Path) -> Answer:
     from discreet.certificate.signatures import new_signing_key, public_key_of, read_signing_key
 
     public = public_key_of(read_signing_key(path) if path.exists() else new_signing_key(path))
-    return Answer(
+    return CommandResult(
         {"key": path, "public_key": public}, f"{public}\nSend this to the coordinator. {path} stays with you."
     )
 
@@ -363,7 +363,7 @@ _COMPARE = "Give the digits of the roster that were on your own screen: --roster
     "--roster", help="The 32 digits that every site showed on joining, or the roster's whole digest."
 )
 @click.option("--model", "folder", type=FILE, help="A model's folder; by default the one that JOINT lies in.")
-def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
+def verify(path: Path, roster: str | None, folder: Path | None) -> CommandResult:
     """Verify the joint certificate JOINT of a study, joint.json in the coordinator's folder.
 
     \b
@@ -396,7 +396,7 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     text = f"{path}: {vouched}\n  the signatures are right; {weights}\n  {given} signed for this model\n"
     text += f"Roster {joint.fingerprint}. Model {joint.model}"
     data = {name: guarantee.epsilon._asdict() for name, guarantee in found.items()}
-    return Answer(
+    return CommandResult(
         {
             "parties": data,
             "missing": joint.missing,
@@ -415,7 +415,7 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
 @study.command("revoke")
 @click.argument("folder", metavar="KITS", type=FILE)
 @click.argument("party")
-def revoke(folder: Path, party: str) -> Answer:
+def revoke(folder: Path, party: str) -> CommandResult:
     """Exclude a party from now on, even in a running study. KITS is the folder of the coordinator's kit.
 
     To admit it again, create new kits.
@@ -424,4 +424,4 @@ def revoke(folder: Path, party: str) -> Answer:
     from discreet.parties.network.kits import revoked_parties
 
     revoke_kit(folder, party)
-    return Answer({"revoked": sorted(revoked_parties(folder))}, f"{party} is refused from now on.")
+    return CommandResult({"revoked": sorted(revoked_parties(folder))}, f"{party} is refused from now on.")

@@ -153,7 +153,7 @@ def evaluation_text(
     name: str | None,
 ) -> str:
     """The text of a study that evaluates the model in a folder, which a study has trained."""
-    from discreet.adapters.joint_evaluation import JointEvaluation, tally_of
+    from discreet.adapters.joint_evaluation import JointEvaluation, layout_of
     from discreet.adapters.joint_recipe import files_in
     from discreet.linear.fitted_model import FittedModel, model_text
     from discreet.parties.study import Study
@@ -163,7 +163,7 @@ def evaluation_text(
         remedy = "is no model of a study; `discreet evaluate` scores models of one table."
         raise InvalidParameter("model", str(model), remedy)
     trained, fitted = Study.from_dict(about["study"]), FittedModel.read(model)
-    tally, declared = tally_of(fitted, by), fitted.schema.to_dict()
+    layout, declared = layout_of(fitted, by), fitted.schema.to_dict()
     scored: dict[str, Any] = {"target": declared["target"]}
     if trained.privacy.unit == "person":
         unit = trained.model["unit"]
@@ -192,7 +192,7 @@ def evaluation_text(
             "coordinator": coordinator or trained.network.coordinator,
             "timeout": trained.network.timeout,
         },
-        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)} | scored,
+        "model": {"kind": "evaluation", "dimension": layout.size, "by": list(by)} | scored,
     }
     text = _text(sections, declared["columns"])
     JointEvaluation.of(Study.from_toml(text))

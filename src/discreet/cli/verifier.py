@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from discreet.cli.shell import FILE, Answer, command, refuse_existing
+from discreet.cli.shell import FILE, CommandResult, command, refuse_existing
 from discreet.files import whole_file
 from discreet.report.verifier_page import verifier_page
 
@@ -15,7 +15,7 @@ from discreet.report.verifier_page import verifier_page
 @command("verifier")
 @click.argument("path", type=FILE, default=Path("verify.html"))
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def verifier(path: Path, overwrite: bool) -> Answer:
+def verifier(path: Path, overwrite: bool) -> CommandResult:
     """Write PATH, one static page that verifies certificates and reports without installation or network.
 
     \b
@@ -30,4 +30,6 @@ def verifier(path: Path, overwrite: bool) -> Answer:
     with whole_file(path) as file:
         file.write(text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Answer({"written": str(path), "sha256": digest}, f"written to {path}; its SHA-256 is {digest}")
+    return CommandResult(
+        {"written": str(path), "sha256": digest}, f"written to {path}; its SHA-256 is {digest}"
+    )

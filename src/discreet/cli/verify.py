@@ -10,11 +10,11 @@ import click
 
 from discreet.certificate import Certificate
 from discreet.certificate.certificate_file import read_certificate
-from discreet.certificate.verdict_views import Finding
+from discreet.certificate.verdict_views import VerdictLine
 from discreet.certificate.verification import COMPUTED, MISSING
 from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
-from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
+from discreet.cli.shell import CERTIFICATE, FILE, CommandResult, command
 from discreet.errors import InvalidParameter
 from discreet.files import read_text
 from discreet.ledger import Ledger
@@ -31,7 +31,7 @@ from discreet.report.page import is_page, verify_page
 @click.option("--signed-by", help="Require a signature by this public key (hexadecimal).")
 def verify(
     certificate: Path, ledger: str | None, key: Path | None, entries: Path | None, signed_by: str | None
-) -> Answer:
+) -> CommandResult:
     """Verify CERTIFICATE: a certificate file, the page of a report, or the folder of a model.
 
     \b
@@ -86,21 +86,21 @@ def verify(
         "versions": dict(found.versions),
         "not_covered": list(found.not_covered),
     }
-    return Answer(data, f"{path}: {result}", status=0 if result.vouched else UNVOUCHED)
+    return CommandResult(data, f"{path}: {result}", status=0 if result.vouched else UNVOUCHED)
 
 
-def _whole(folder: Path, certificate: Certificate) -> Finding:
+def _whole(folder: Path, certificate: Certificate) -> VerdictLine:
     """That the model in the folder is the certificate's, or it is rejected."""
     try:  # what it needs takes seconds to import
         from discreet.linear.model_folder import WHOLE, verified_model
     except ImportError:  # of a light installation; the digests were compared all the same
-        return Finding(
+        return VerdictLine(
             MISSING, "what compares weights with model.json: install Discreet with its extra 'tables'"
         )
     if (folder / "evaluation.json").exists():
-        return Finding(COMPUTED, _joint(folder, certificate) or WHOLE)
+        return VerdictLine(COMPUTED, _joint(folder, certificate) or WHOLE)
     verified_model(folder, certificate)
-    return Finding(COMPUTED, _joint(folder, certificate) or WHOLE)
+    return VerdictLine(COMPUTED, _joint(folder, certificate) or WHOLE)
 
 
 def _joint(folder: Path, certificate: Certificate) -> str | None:

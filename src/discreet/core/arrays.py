@@ -62,7 +62,7 @@ def shared_view(out: AnyArray, dtype: np.dtype[Any]) -> NDArray[Any] | None:
 
 
 def new_float_like(value: AnyArray) -> AnyArray:
-    """Uninitialised array of the same kind, shape and device; float64 where ``value`` holds whole numbers."""
+    """Uninitialised array of the same kind, shape and device; float64 where ``value`` holds integers."""
     if is_tensor(value):
         dtype = value.dtype if value.is_floating_point() else sys.modules["torch"].float64
         return value.new_empty(value.shape, dtype=dtype)

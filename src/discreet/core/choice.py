@@ -1,17 +1,17 @@
-"""The exponential mechanism in whole numbers: one of many points, by their scores.
+"""The exponential mechanism in integers: one of many points, by their scores.
 
 Points come in groups of equal scores, so that billions of them cost no more than the groups do. A point is chosen
 with a probability in proportion to exp(-score / scale). If neighbouring tables give every point scores that differ by
 s at most, that is differentially private for epsilon = 2 s / scale (McSherry and Talwar 2007): the weight of a point
 changes by a factor of exp(s / scale) at most, and so does the sum of all.
 
->>> choose(np.array([0, 5]), np.array([1, 10**9]), 1, RandomStream(unsafe_seed=1))
+>>> exponential_mechanism(np.array([0, 5]), np.array([1, 10**9]), 1, RandomStream(unsafe_seed=1))
 (1, 61...)
 
 **How it is drawn.** Scores of more than the least one plus 127 scales count as that: it changes by s at most, as both
 do. Write score - least score = scale * turns + rest. Points of the same number of turns are a block; a block is drawn
 in proportion to its size times exp(-turns), one of its points evenly, and it is kept with the probability
-exp(-rest / scale), exactly, or all is drawn again. The powers of 1/e are whole numbers of 320 binary digits, rounded
+exp(-rest / scale), exactly, or all is drawn again. The powers of 1/e are integers of 320 binary digits, rounded
 down, so no weight is off by more than a part in 2**100, and epsilon by more than 2**-98.
 """
 
@@ -34,7 +34,9 @@ MOST_POINTS = 2**60
 _DIGITS, _BLOCKS = 320, 128
 
 
-def choose(scores: Numbers, sizes: Numbers, scale: int, stream: RandomStream) -> tuple[int, int]:
+def exponential_mechanism(
+    scores: Numbers, sizes: Numbers, scale: int, stream: RandomStream
+) -> tuple[int, int]:
     """A group, and the number of a point in it, with a probability in proportion to exp(-score / scale).
 
     ``scores`` are of the groups, ``sizes`` say how many points each has; some may have none.

@@ -4,9 +4,9 @@ numpy makes texts of a list that holds one text, floats of integers beside one n
 floats of integers beside one missing cell. Then large ids of different people are the same float, because of a record
 that has nothing to do with them. Here a column of integers stays one of integers.
 
->>> cells_of([2**60 + 1, None]).tolist() == [2**60 + 1, None]
+>>> column_to_array([2**60 + 1, None]).tolist() == [2**60 + 1, None]
 True
->>> cells_of(["7", 7]).tolist()
+>>> column_to_array(["7", 7]).tolist()
 ['7', 7]
 """
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 _ALIKE = (str, bytes, memoryview, array)  # sequences of one type, which no cell decides
 
 
-def cells_of(values: Any) -> NDArray[Any]:
+def column_to_array(values: Any) -> NDArray[Any]:
     """A column of a frame, or a list, as an array.
 
     Guarantee: what a cell becomes depends on the type of the column and on the cell. A list holds cells of any type.
@@ -138,7 +138,7 @@ def _float(cell: Any) -> float:
     with suppress(Exception):
         try:
             return float(cell)
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # an integer beyond all floats
             return float("inf") if cell > 0 else float("-inf")
     return float("nan")
 
@@ -147,8 +147,8 @@ def _table(columns: list[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Columns side by side: of one type of numpy's own if all are declared as such, else cells of any type."""
     kinds = {getattr(column, "dtype", None) for column in columns}
     if len(kinds) == 1 and isinstance(next(iter(kinds)), np.dtype):
-        return np.stack([cells_of(column) for column in columns], axis=1)
-    parts = [cells_of(column).astype(object) for column in columns]
+        return np.stack([column_to_array(column) for column in columns], axis=1)
+    parts = [column_to_array(column).astype(object) for column in columns]
     return np.stack(parts, axis=1) if parts else np.empty(shape, object)
 
 

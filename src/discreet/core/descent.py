@@ -194,7 +194,7 @@ def decreasing(scale: float, power: float = 0.5) -> Schedule:
     return lambda t: scale / math.pow(t, power)
 
 
-# ---- optimizers as post-processing: each turns private gradients into a next point, and none sees a record ----
+# Optimizers as post-processing: each turns private gradients into a next point, and none sees a record.
 #
 # "You can plug private gradients into any optimizer" (the lecture on post-processing): the gradients are released
 # already, so momentum, AdaGrad, Adam and AdamW cost nothing extra. An optimizer is public, frozen configuration;
@@ -265,7 +265,7 @@ class AdaGrad:
         return theta - step_size * gradient / scale, (squares, count)
 
 
-class Moments(NamedTuple):
+class AdamState(NamedTuple):
     """What Adam remembers: running means of the gradient and of its squares, and how many there were."""
 
     first: Floats
@@ -292,16 +292,16 @@ class Adam:
         object.__setattr__(self, "stabiliser", real("stabiliser", self.stabiliser, above=0))
         object.__setattr__(self, "noise_std", real("noise_std", self.noise_std, at_least=0))
 
-    def begin(self, theta: Floats) -> Moments:
-        return Moments(np.zeros_like(theta), np.zeros_like(theta), 0)
+    def begin(self, theta: Floats) -> AdamState:
+        return AdamState(np.zeros_like(theta), np.zeros_like(theta), 0)
 
     def step(
-        self, theta: Floats, gradient: Floats, step_size: float, state: Moments
-    ) -> tuple[Floats, Moments]:
+        self, theta: Floats, gradient: Floats, step_size: float, state: AdamState
+    ) -> tuple[Floats, AdamState]:
         direction, moments = self.direction(gradient, state)
         return theta - step_size * direction, moments
 
-    def direction(self, gradient: Floats, state: Moments) -> tuple[Floats, Moments]:
+    def direction(self, gradient: Floats, state: AdamState) -> tuple[Floats, AdamState]:
         """Where a step goes, before it is multiplied by its size."""
         first = self.first_decay * state.first + (1 - self.first_decay) * gradient
         second = self.second_decay * state.second + (1 - self.second_decay) * gradient**2
@@ -312,7 +312,7 @@ class Adam:
             scale = np.sqrt(np.maximum(square, self.stabiliser**2))
         else:
             scale = np.sqrt(square) + self.stabiliser
-        return mean / scale, Moments(first, second, count)
+        return mean / scale, AdamState(first, second, count)
 
 
 @dataclass(frozen=True)
@@ -325,11 +325,11 @@ class AdamW:
     def __post_init__(self) -> None:
         object.__setattr__(self, "weight_decay", real("weight_decay", self.weight_decay, at_least=0))
 
-    def begin(self, theta: Floats) -> Moments:
+    def begin(self, theta: Floats) -> AdamState:
         return self.adam.begin(theta)
 
     def step(
-        self, theta: Floats, gradient: Floats, step_size: float, state: Moments
-    ) -> tuple[Floats, Moments]:
+        self, theta: Floats, gradient: Floats, step_size: float, state: AdamState
+    ) -> tuple[Floats, AdamState]:
         shrunk = theta * (1 - step_size * self.weight_decay)
         return self.adam.step(shrunk, gradient, step_size, state)

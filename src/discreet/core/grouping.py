@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 Codes = NDArray[np.int64]
 
-NOBODY = -1
+MISSING_USER = -1
 """The number of a row without an id, which might be anybody's."""
 
 
 def id_codes(ids: NDArray[Any]) -> Codes:
-    """A number for each different id; -1 for those of nobody. Which ids are the same: :func:`person_of`."""
+    """A number for each different id; -1 for those of nobody. Which ids are the same: :func:`canonical_user_id`."""
     if ids.dtype.kind in "iub":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64).reshape(-1)
     if ids.dtype.kind in "fmM":
         missing = np.isnan(ids) if ids.dtype.kind == "f" else np.isnat(ids)
-        found = np.full(len(ids), NOBODY, np.int64)
+        found = np.full(len(ids), MISSING_USER, np.int64)
         found[~missing] = np.unique(ids[~missing], return_inverse=True)[1].reshape(-1)
         return found
     known: dict[Any, int] = {}
@@ -47,13 +47,13 @@ def group_rows(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 _MOST_DIGITS = 4300  # of an integer as a string, in Python
 
 
-def person_of(cell: Any) -> Hashable | None:
+def canonical_user_id(cell: Any) -> Hashable | None:
     """Who is meant by an id; None for None, NaN, an empty text, and what cannot be compared.
 
-    A whole number is the same as a text or as a float, and blanks around a text do not make another person: a column
+    An integer is the same as a text or as a float, and blanks around a text do not make another person: a column
     that was read in pieces holds 7, 7.0 and "7" side by side. To take two people for one never harms either.
 
-    >>> [person_of(cell) for cell in (7, 7.0, "7", " 7.0 ", b"7", -0.0, "", None, float("nan"))]
+    >>> [canonical_user_id(cell) for cell in (7, 7.0, "7", " 7.0 ", b"7", -0.0, "", None, float("nan"))]
     ['7', '7', '7', '7', '7', '0', None, None, None]
     """
     try:
@@ -89,5 +89,5 @@ def person_of(cell: Any) -> Hashable | None:
 
 def number_of_id(cell: Any, known: dict[Any, int]) -> int:
     """The number of an id among those that are ``known``, to which it is added; -1 if it is nobody's."""
-    person = person_of(cell)
-    return NOBODY if person is None else known.setdefault(person, len(known))
+    person = canonical_user_id(cell)
+    return MISSING_USER if person is None else known.setdefault(person, len(known))

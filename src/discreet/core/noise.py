@@ -12,7 +12,7 @@ BoundedSum(clip_norm=0.5, norm='l2', grid=None)
 dtype('float32')
 
 The value may be a numpy array or a torch tensor on any device; the result is of the same kind. With a
-``grid`` the value holds whole numbers, and so does the noise: see :func:`hardened_sum`.
+``grid`` the value holds integers, and so does the noise: see :func:`hardened_sum`.
 
 In docs/engines.md: E1.
 
@@ -25,7 +25,7 @@ In docs/engines.md: E1.
 **What is proved.** Let C be the clip norm and g the grid.
 
 1. Rounding toward zero never increases a norm. So the sums of two data sets that differ by one record differ
-   by a vector of whole numbers of norm at most C/g, in whatever order the records come; a sum that left the
+   by a vector of integers of norm at most C/g, in whatever order the records come; a sum that left the
    range of int64 would still obey this, modulo 2**64.
 2. The noise is the discrete Gaussian of scale s >= noise_multiplier * C/g. Every Rényi divergence is at most
    that of the event's continuous Gaussian (Canonne, Kamath, Steinke 2020), so accounting by Rényi or
@@ -35,7 +35,8 @@ In docs/engines.md: E1.
    most (1 + exp(epsilon)) times that distance to delta. It is below 1e-24 * sqrt(dimension) for the grids of
    :func:`grid_for`, unless the number of records asks for a coarser one, and never above
    4e-14 * sqrt(dimension) for a grid that :func:`~discreet.core.noise.add_noise` accepts.
-4. Laplace noise is the discrete Laplace law of scale at least scale * C/g: epsilon is 1/scale and delta is 0.
+4. Laplace noise is the discrete Laplace distribution of scale at least scale * C/g: epsilon is 1/scale and delta is
+0.
 
 In docs/engines.md: E2.
 """
@@ -164,7 +165,7 @@ def noise_ratio(event: Gaussian | Laplace) -> float:
 
 
 def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float, shares: int = 1) -> int:
-    """The scale of the noise in grid steps, rounded up to a whole number in exact arithmetic.
+    """The scale of the noise in grid steps, rounded up to an integer in exact arithmetic.
 
     Of ``shares`` equal shares it is the scale of one: divided by their root, because variances add up.
     """
@@ -286,12 +287,12 @@ def _all_finite(values: NDArray[Any]) -> Any:
     return total == 0
 
 
-# ---- sums whose guarantee holds for the bits that are released, not only for real numbers ----
+# Sums whose guarantee holds for the bits that are released, not only for real numbers.
 #
 # Floating-point sums break the textbook proof in three ways: their error depends on the order of the records,
 # it can exceed the clip norm, and the last bits of sum + noise show which sum it was (Mironov 2012;
 # Casacuberta et al. 2022; Haney et al. 2022). Here every clipped record is rounded toward zero to a public
-# grid, the records are added as whole numbers, and the noise is a whole number too; one conversion to
+# grid, the records are added as integers, and the noise is an integer too; one conversion to
 # floating point comes last.
 
 SPARED_DELTA = 1e-4
@@ -301,7 +302,7 @@ SPARED_DELTA_OF_FIT = 1e-5
 """The part of delta that a fit of a table keeps, whose grid is made for its budget and may be finer."""
 
 MOST_ROWS = 2**32
-"""Records in one sum of whole numbers that becomes a float."""
+"""Records in one sum of integers that becomes a float."""
 
 FLOAT_ROOM = 2.0**-20
 """What turning such a sum into float64 can add to its sensitivity, in clip norms (docs/engines.md: E14)."""
@@ -331,7 +332,7 @@ def grid_for(event: Gaussian | Laplace, clip_norm: float, most_records: int) -> 
 
 
 def sum_grid(clip_norm: float) -> float:
-    """A power of two for sums of whole numbers that become floats: 2**29 to 2**30 steps make ``clip_norm``.
+    """A power of two for sums of integers that become floats: 2**29 to 2**30 steps make ``clip_norm``.
 
     So :data:`MOST_ROWS` contributions stay within int64.
     """
@@ -377,11 +378,11 @@ def _counts(rows: AnyArray, clip_norm: float, grid: float) -> AnyArray:
 def distance_to_continuous(event: Gaussian | Laplace, clip_norm: float, grid: float, dimension: int) -> float:
     """An upper bound on the total variation between the hardened noise and rounded continuous noise.
 
-    Gaussian: let s be the scale in grid steps, and x follow the discrete law. The ratio of the two
+    Gaussian: let s be the scale in grid steps, and x follow the discrete distribution. The ratio of the two
     probabilities of x is, up to a factor 1 + exp(-s**2), the mean of cosh(x t / s**2) exp(-t**2 / (2 s**2))
     over t uniform on (-1/2, 1/2). It lies between 1 - 1/(24 s**2) and exp(x**2 / (24 s**4)), so its mean
     squared distance from 1 is (1 + 3) / (24 s**2)**2 at most, up to lower order; over all coordinates these
-    chi-square divergences add up, and half the root bounds the total variation. Laplace: the rounded law
+    chi-square divergences add up, and half the root bounds the total variation. Laplace: the rounded distribution
     exceeds the discrete one everywhere but at 0, where it falls short by less than 1/(8 s**2).
     """
     dimension = whole("dimension", dimension, at_least=0)

@@ -20,13 +20,13 @@ but the logarithms of the probabilities differ by less than :func:`convolution_g
 "The distributed discrete Gaussian mechanism for federated learning with secure aggregation"), which is below
 exp(-10**13) for the scales that :func:`~discreet.core.noise.noise_steps` allows.
 
-**Why nothing is cut off.** Masked sums are whole numbers modulo 2**64, so a sum below 2**63 in absolute value comes
+**Why nothing is cut off.** Masked sums are integers modulo 2**64, so a sum below 2**63 in absolute value comes
 out as it is. Each record moves a coordinate by at most clip_norm / grid. A discrete Gaussian of scale s has lighter
-tails than the normal law: the mean of exp(t x) is at most exp((t s)**2 / 2) (Canonne, Kamath, Steinke 2020), so m of
-them exceed b with chance 2 exp(-b**2 / (2 m s**2)) at most. The noise itself is never cut. Should a sum leave the
-range all the same, the outcome is wrong and the guarantee holds: taking a number modulo 2**64 is post-processing.
+tails than the normal distribution: the mean of exp(t x) is at most exp((t s)**2 / 2) (Canonne, Kamath, Steinke 2020),
+so m of them exceed b with chance 2 exp(-b**2 / (2 m s**2)) at most. The noise itself is never cut. Should a sum leave
+the range all the same, the outcome is wrong and the guarantee holds: taking a number modulo 2**64 is post-processing.
 
-**The grid in which parties count.** A message of SGD2 is a whole number of grid steps, written as float64. The grid
+**The grid in which parties count.** A message of SGD2 is an integer of grid steps, written as float64. The grid
 is so coarse that the sum over all parties has fewer than 2**52 steps, so that the coordinator adds up without a
 rounding: who sees only models sees what follows from an exact sum, in which the noise of one party hides the low bits
 of another's.
@@ -65,7 +65,7 @@ OVERFLOW = 2.0**-80
 def add_noise_share(
     total: BoundedSum, event: Gaussian, shares: int, stream: RandomStream | None = None
 ) -> NDArray[np.int64]:
-    """The whole numbers of a hardened sum with one of ``shares`` equal shares of the noise of ``event``.
+    """The integers of a hardened sum with one of ``shares`` equal shares of the noise of ``event``.
 
     The variance is that of the event's noise divided by ``shares``, rounded up.
 
@@ -103,7 +103,7 @@ def distance_of_shares(event: Gaussian, clip_norm: float, grid: float, dimension
 
     It is for one release: add it up over the rounds, for ``Arithmetic("hardened", distance)`` in a certificate.
 
-    Guarantee: covers the rounding, the discrete law, and that sums of it are not quite of that law.
+    Guarantee: covers the rounding, the discrete distribution, and that sums of it are not quite of that distribution.
     """
     gap = convolution_gap(float(noise_steps(event, clip_norm, grid, shares)), shares)
     one = distance_to_continuous(event, clip_norm, grid, dimension)
@@ -127,9 +127,6 @@ def largest_sum(
             "grid", grid, "is too fine: sums could leave 64 bits. core.noise.grid_for() fits."
         )
     return largest
-
-
-# ---- the grid in which parties count, and what it costs that their noise is discrete ----
 
 
 OVERSIZED = 2.0**-140

@@ -35,13 +35,13 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import DTypeLike
 
-from discreet.core import draws
+from discreet.core import float_samplers
 from discreet.core.compiler import compiled
-from discreet.core.draws import Array, i64, u64
+from discreet.core.float_samplers import Array, i64, u64
 from discreet.errors import InvalidParameter, one_of, real, whole
 
 Bytes = bytes
-Law = Literal["normal", "laplace"]
+NoiseDistribution = Literal["normal", "laplace"]
 Shape = int | tuple[int, ...]
 Take = Callable[[slice, Array], None]
 
@@ -100,7 +100,7 @@ _Words = _Keystream | _SystemWords
 
 
 class _Recipe(NamedTuple):
-    """How draws of one law and type are made of words."""
+    """How draws of one distribution and type are made of words."""
 
     kernel: Callable[[Array, Array, Array, float], None]
     word: np.dtype[Any]
@@ -110,7 +110,7 @@ class _Recipe(NamedTuple):
         odd = out.size % 2  # normal draws come in pairs
         even = keystream.scratch(out.size + 1, out.dtype) if odd else out
         split = even.size * self.words_each * self.word.itemsize
-        block = keystream.words(split + 8 * draws.SPARE_WORDS, np.uint8)
+        block = keystream.words(split + 8 * float_samplers.SPARE_WORDS, np.uint8)
         self.kernel(block[:split].view(self.word), block[split:].view(np.uint64), even, scale)
         if odd:
             out[:] = even[:-1]
@@ -124,16 +124,16 @@ class _Recipe(NamedTuple):
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _LONG = np.dtype(np.int64)
 _RECIPES = {
-    ("normal", _SINGLE): _Recipe(draws.normal32, np.dtype(np.int32), 1),
-    ("normal", _DOUBLE): _Recipe(draws.normal64, _LONG, 1),
-    ("laplace", _SINGLE): _Recipe(draws.laplace, _LONG, 2),
-    ("laplace", _DOUBLE): _Recipe(draws.laplace, _LONG, 2),
+    ("normal", _SINGLE): _Recipe(float_samplers.normal32, np.dtype(np.int32), 1),
+    ("normal", _DOUBLE): _Recipe(float_samplers.normal64, _LONG, 1),
+    ("laplace", _SINGLE): _Recipe(float_samplers.laplace, _LONG, 2),
+    ("laplace", _DOUBLE): _Recipe(float_samplers.laplace, _LONG, 2),
 }
 
 
-def _recipe(law: str, dtype: DTypeLike) -> _Recipe:
-    one_of("law", law, ("normal", "laplace"))
-    recipe = _RECIPES.get((law, np.dtype(dtype)))
+def _recipe(distribution: str, dtype: DTypeLike) -> _Recipe:
+    one_of("law", distribution, ("normal", "laplace"))
+    recipe = _RECIPES.get((distribution, np.dtype(dtype)))
     if recipe is None:
         raise InvalidParameter("dtype", np.dtype(dtype).name, "must be float32 or float64.")
     return recipe
@@ -146,7 +146,7 @@ class RandomStream:
     may work on one long draw. A stream cannot be pickled or copied; make a new one where it is needed.
 
     Guarantee: for whoever cannot read this process's memory or break AES-256, the draws of a trusted stream
-    are independent of each other and of everything else. Whole numbers have exactly the stated law, and
+    are independent of each other and of everything else. Integers have exactly the stated distribution, and
     floating-point numbers have it up to the rounding of their type, tails included.
     """
 
@@ -170,8 +170,6 @@ class RandomStream:
             "Make a new RandomStream() where it is needed."
         )
 
-    # --- floating point --------------------------------------------------------------------------------
-
     def uniform(self, shape: Shape = ()) -> Array:
         """Uniform multiples of 2**-53 in [0, 1)."""
         words = np.frombuffer(self.bytes(8 * _size(shape)), np.uint64).reshape(shape)
@@ -185,19 +183,21 @@ class RandomStream:
         """Laplace draws of scale 1, as float64 or float32."""
         return self._array("laplace", shape, dtype)
 
-    def _array(self, law: Law, shape: Shape, dtype: DTypeLike) -> Array:
+    def _array(self, distribution: NoiseDistribution, shape: Shape, dtype: DTypeLike) -> Array:
         out = np.empty(_size(shape), dtype)
-        self.each_block(law, out.size, 1.0, dtype, out.__setitem__)
+        self.each_block(distribution, out.size, 1.0, dtype, out.__setitem__)
         return out.reshape(shape)
 
-    def each_block(self, law: Law, size: int, scale: float, dtype: DTypeLike, take: Take) -> None:
+    def each_block(
+        self, distribution: NoiseDistribution, size: int, scale: float, dtype: DTypeLike, take: Take
+    ) -> None:
         """Make ``size`` draws times ``scale`` and pass them on block by block.
 
         ``take(where, draws)`` is called once for each block, from several threads; ``where`` is the slice of
         the whole that the block stands for, and ``draws`` is valid during the call. So noise can be added to
         a long array without a second one of its length.
         """
-        scale, recipe = real("scale", scale, at_least=0), _recipe(law, dtype)
+        scale, recipe = real("scale", scale, at_least=0), _recipe(distribution, dtype)
 
         def work(where: slice, keystream: _Words) -> None:
             out = keystream.scratch(where.stop - where.start, dtype)
@@ -205,8 +205,6 @@ class RandomStream:
             take(where, out)
 
         self._in_blocks(size, recipe.block, work)
-
-    # --- whole numbers ---------------------------------------------------------------------------------
 
     def bytes(self, count: int) -> Bytes:
         """Random bytes."""
@@ -224,11 +222,11 @@ class RandomStream:
         return self._whole_numbers(shape, 1.0, integers, np.uint64(bound))
 
     def discrete_laplace(self, scale: int | Fraction, shape: Shape = ()) -> Array:
-        """Whole numbers y with probability proportional to exp(-abs(y) / scale)."""
+        """Integers y with probability proportional to exp(-abs(y) / scale)."""
         return self._whole_numbers(shape, 8.6, discrete_laplace, *_fraction("scale", scale))
 
     def discrete_gaussian(self, sigma: int | Fraction, shape: Shape = ()) -> Array:
-        """Whole numbers y with probability proportional to exp(-(y / sigma)**2 / 2)."""
+        """Integers y with probability proportional to exp(-(y / sigma)**2 / 2)."""
         return self._whole_numbers(shape, 15.5, discrete_gaussian, *_fraction("sigma", sigma))
 
     def _whole_numbers(
@@ -247,8 +245,6 @@ class RandomStream:
 
         self._in_blocks(out.size, _DISCRETE_BLOCK, work, _FEW_DISCRETE)
         return out.reshape(shape)
-
-    # --- blocks and keys -------------------------------------------------------------------------------
 
     def _in_blocks(
         self, size: int, per_block: int, work: Callable[[slice, _Words], None], few: int = _FEW
@@ -303,7 +299,7 @@ def _fraction(name: str, value: int | Fraction) -> tuple[int, int]:
     return exact.numerator, exact.denominator
 
 
-# ---- random words in, random whole numbers out, by exact rejection ----
+# Random words in, random integers out, by exact rejection.
 #
 # A rejection sampler takes as many words as it comes to. Each kernel fills ``out`` from ``words`` (uint64) and
 # returns (draws made, words used): when the words run out inside a draw it stops and reports where that draw
@@ -311,7 +307,7 @@ def _fraction(name: str, value: int | Fraction) -> tuple[int, int]:
 # would favour the draws that finish quickly.)
 #
 # :func:`discrete_laplace` and :func:`discrete_gaussian` follow Canonne, Kamath, Steinke, *The discrete
-# Gaussian for differential privacy* (2020), here CKS. A scale is a fraction ``over / under`` of whole numbers
+# Gaussian for differential privacy* (2020), here CKS. A scale is a fraction ``over / under`` of integers
 # up to ``SCALE_LIMIT``. Every chance is a product of chances that a uniform number below ``over`` is less
 # than another, so no intermediate value exceeds 2**60; see :func:`_laplace_attempt`.
 #

@@ -1,8 +1,8 @@
 """Who is in a batch: index streams that know the event they realise.
 
-A sampler is public, frozen data; what it draws is secret, for amplification hides exactly that. The law of
+A sampler is public, frozen data; what it draws is secret, for amplification hides exactly that. The distribution of
 the batches and the event to account for come from one object, so they cannot disagree. A shuffled loader
-follows none of these laws and has no sampler here.
+follows none of these distributions and has no sampler here.
 
 >>> sampler = PoissonSampler(records=60_000, rate=0.01)
 >>> sampler.event(Gaussian(noise_multiplier=1.0)) * 100
@@ -16,7 +16,7 @@ Batches are sorted arrays of distinct indices, and some are empty: that is a ste
 is the declared number of records; rate, divisor and event follow from what is declared. How many rows there
 really are is data: pass it as ``rows`` where it may differ, and nothing but the indices depends on it.
 
-The draws are exact: from uniform bits they make the stated law with an error below 2**-200, and no floating
+The draws are exact: from uniform bits they make the stated distribution with an error below 2**-200, and no floating
 point number decides anything it cannot decide for sure (see :func:`_gaps`).
 """
 
@@ -58,7 +58,7 @@ _DIGITS = decimal.Context(prec=120)
 
 
 class Sampler(ABC):
-    """The law of the batches, and the event that follows from it. Frozen, and public.
+    """The distribution of the batches, and the event that follows from it. Frozen, and public.
 
     One of your own is added to plans by :func:`discreet.plan.add_sampling`.
     """
@@ -296,9 +296,9 @@ def _gaps(count: int, limit: int, chance: Fraction, stream: RandomStream) -> Ind
     """How many trials fail before the next success, ``count`` times; what exceeds ``limit`` is cut to it.
 
     A gap is floor(log U / log(1 - chance)) for a uniform real number U. From its leading bits and with a
-    margin for rounding we know the quotient from both sides. Where a whole number lies between, about once in
+    margin for rounding we know the quotient from both sides. Where an integer lies between, about once in
     a million draws, the gap is settled with 256 further bits of U and 120 digits. So neither the grain of
-    the uniform numbers nor an error of the logarithms changes the law.
+    the uniform numbers nor an error of the logarithms changes the distribution.
     """
     leading = stream.integers(2**_BITS, count)
     slope = -1 / math.log1p(-float(chance))

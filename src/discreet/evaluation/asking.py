@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from discreet.errors import InvalidParameter
-from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
+from discreet.evaluation.tasks import Labels, ManyClasses, NumericTask, Task, TwoClasses
 from discreet.linear.inputs import codes
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def how_to_ask(model: Any, task: Task) -> tuple[Ask, int]:
 
 
 def _question(model: Any, task: Task) -> tuple[Ask, int]:
-    if isinstance(task, Numbers):
+    if isinstance(task, NumericTask):
         return method_of(model, "predict") or _function(model), 1
     if isinstance(task, Labels):
         predict = method_of(model, "predict") or _function(model)

@@ -13,7 +13,7 @@ import numpy as np
 
 from discreet.errors import InvalidParameter
 from discreet.evaluation.asking import method_of
-from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
+from discreet.evaluation.tasks import Labels, ManyClasses, NumericTask, Task, TwoClasses
 from discreet.linear.column_kinds import Category, Column, Flag, distinct
 from discreet.linear.declarations import target_range
 from discreet.linear.schema import schema_of
@@ -32,7 +32,7 @@ def task_for(model: Any, classes: Any, target_bounds: Any) -> Task:
     if target_bounds is None:
         remedy = "does not say what it answers: declare classes=(0, 1), or target_bounds=(lower, upper) for numbers."
         raise InvalidParameter("model", type(model).__name__, remedy)
-    return Numbers(_interval(target_bounds))
+    return NumericTask(_interval(target_bounds))
 
 
 def _classes(model: Any, declared: Any) -> tuple[Any, ...]:

@@ -15,12 +15,12 @@ from discreet.engines import engine_for
 from discreet.errors import InvalidParameter, probability
 from discreet.evaluation.answers import CHECKED
 from discreet.evaluation.asking import is_ours, try_made_up_rows
+from discreet.evaluation.count_layout import CountLayout
 from discreet.evaluation.declared_task import task_for
-from discreet.evaluation.question import Counting, Question, counts_there
+from discreet.evaluation.question import Counting, EvaluationQuestion, counts_there
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring
-from discreet.evaluation.tally import Tally
-from discreet.evaluation.tasks import Numbers
+from discreet.evaluation.tasks import NumericTask
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.frame_parts import Frames, empty_frame
@@ -83,33 +83,33 @@ def evaluate(
     """
     unit = unit_for(model, unit)
     budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
-    reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
+    half_width = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
     task = task_for(model, classes, target_bounds)
-    question = Question(model, task, y, by, unit)
+    question = EvaluationQuestion(model, task, y, by, unit)
     if engine is None and is_dask_frame(x):
         engine = engine_for("dask", x)
     if engine is not None:
         refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
     try_made_up_rows(model, task, x)
-    tally, rows = question.ask(_table(x, engine), neighbours)
+    layout, rows = question.ask(_table(x, engine), neighbours)
     if engine is not None:
-        gather = Elsewhere(engine, x, question, tally).total
+        gather = RemoteCounts(engine, x, question, layout).total
         rows = PartitionedRows(gather, rows.columns, neighbours, unit is not None)
     with Session.open(
         "evaluation",
-        _settings(tally, unit, confidence),
+        _settings(layout, unit, confidence),
         budget,
-        *candidates(budget, float(tally.lengths.sum())),
+        *candidates(budget, float(layout.lengths.sum())),
         ledger=ledger,
         ledger_key=ledger_key,
         unsafe_seed=unsafe_seed,
     ) as session:
         assert isinstance(session.event, Noise)
         norm = norm_of(session.event)
-        noisy = _release(session, rows, tally.query(norm))
+        noisy = _release(session, rows, layout.query(norm))
         certificate = session.certificate((MODEL_NOT_COVERED,), () if is_ours(model) else (CHECKED,))
-    found = tally.score(noisy, deviation(session.event), tally.limits(norm), Scoring(reach))
+    found = layout.score(noisy, deviation(session.event), layout.limits(norm), Scoring(half_width))
     return Evaluation(
         found.overall,
         found.groups,
@@ -121,9 +121,6 @@ def evaluate(
     )
 
 
-# ---- what is asked for ----
-
-
 def unit_for(model: Any, unit: Any) -> Any:
     """The unit as given; else the column by which the model's own fit has protected people; else None."""
     if unit is not None or getattr(model, "certificate_", None) is None:
@@ -132,15 +129,15 @@ def unit_for(model: Any, unit: Any) -> Any:
     return declared.get("column") if isinstance(declared, Mapping) else None
 
 
-def _settings(tally: Tally, unit: Any, confidence: float) -> dict[str, Any]:
+def _settings(layout: CountLayout, unit: Any, confidence: float) -> dict[str, Any]:
     """What was declared, for the certificate."""
-    task = tally.task
+    task = layout.task
     settings: dict[str, Any] = {
         "blocks": [[block.name, block.size, block.share] for block in task.blocks],
-        "by": {one.name: list(one.declared) for one in tally.groups},
+        "by": {one.name: list(one.declared) for one in layout.groups},
         "confidence": confidence,
     }
-    if isinstance(task, Numbers):
+    if isinstance(task, NumericTask):
         settings["target_bounds"] = list(task.bounds)
     else:
         settings["classes"] = list(task.labels)
@@ -158,7 +155,7 @@ def _table(x: Any, engine: Any) -> Any:
     return x.pattern if engine is None else x.without_rows()
 
 
-def _refuse_arrays(x: Any, question: Question) -> None:
+def _refuse_arrays(x: Any, question: EvaluationQuestion) -> None:
     """Raise unless all that an engine is asked for is in the files, or in the frame."""
     if not isinstance(x, Partitions) and not is_dask_frame(x):
         remedy = "must be Partitions('folder/*.parquet') that every worker can read, or a Dask frame."
@@ -170,17 +167,14 @@ def _refuse_arrays(x: Any, question: Question) -> None:
             raise InvalidParameter(name, type(given).__name__, "must be the name of a column of the files.")
 
 
-# ---- counting ----
-
-
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteCounts:
     """Counts by an engine, where the rows lie: in files, or in a Dask frame."""
 
     engine: Any
     partitions: Any
-    question: Question
-    tally: Tally
+    question: EvaluationQuestion
+    layout: CountLayout
 
     def total(self, query: Blocks, like: Any) -> NDArray[np.int64]:
         """Return the sum over all partitions, of the kind of ``like``."""
@@ -189,11 +183,11 @@ class Elsewhere:
         def ask(share: Share) -> tuple[Any, Counting]:
             return counts_there, Counting(share, question, query, like.grid)
 
-        public = self.tally.digest(query)
+        public = self.layout.digest(query)
         return self.engine.total(self.partitions, question.unit, ask, like, public)  # type: ignore[no-any-return]
 
 
-def without_secrets(question: Question) -> Question:
+def without_secrets(question: EvaluationQuestion) -> EvaluationQuestion:
     """The same question without ledger, key and seed of the model."""
     known = {"ledger", "ledger_key", "unsafe_seed"} & set(
         vars(question.model) if hasattr(question.model, "ledger") else ()

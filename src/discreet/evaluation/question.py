@@ -1,7 +1,7 @@
-"""What the records of a table are asked in an evaluation, and how their answers are counted: :class:`Question`.
+"""Questions of an evaluation to the records of a table, and their counts: :class:`EvaluationQuestion`.
 
 A question holds what was declared, and nothing of a record: it is the same for all parts of a table. Counts are
-whole numbers, so those of several parts add up to those of the table, to the bit.
+integers, so those of several parts add up to those of the table, to the bit.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from discreet.core.columns import list_cells
 from discreet.errors import InvalidParameter
 from discreet.evaluation.answers import answers
 from discreet.evaluation.asking import how_to_ask
+from discreet.evaluation.count_layout import CountLayout, Grouping
 from discreet.evaluation.declared_task import columns_of, declared_groups, target_of
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import Grouping, Tally
 from discreet.evaluation.tasks import Task
 from discreet.guarantee import Neighbours
 from discreet.linear.cells import as_they_are
 from discreet.linear.column_kinds import Column, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row
 from discreet.linear.inputs import codes, column_names, without_column
-from discreet.linear.partition_results import Answer, reply
-from discreet.linear.private_reader import Target
+from discreet.linear.partition_results import PartitionReply, reply
+from discreet.linear.private_reader import DeclaredTarget
 from discreet.linear.row_source import join_chunks
 from discreet.linear.rows_alone import read_compared, row_count
 from discreet.linear.sources import source_of
@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Question:
+class EvaluationQuestion:
     """``y``, ``by`` and ``unit`` as they were given to :func:`~discreet.evaluation.evaluate.evaluate`."""
 
     model: Any
@@ -54,7 +54,7 @@ class Question:
         rows, (name, column) = row_count(x), target_of(self.model)
         y, x = _target(x, self.y, name)
         groups = _groups(self.by, x, columns_of(self.model))
-        target = Target(column, self.task.labels or None)
+        target = DeclaredTarget(column, self.task.labels or None)
         declared = read_compared(
             lambda y, *values: _numbers(target, y, groups, values), y, *(group.values for group in groups)
         )
@@ -63,8 +63,8 @@ class Question:
         persons = None if unit is None else unit_ids(x, unit, rows)
         found = answers(*how_to_ask(self.model, self.task), x, type(self.model).__name__)
         numbers = np.column_stack([declared[:, :1], found, declared[:, 1:]])
-        tally = Tally(self.task, tuple(group.grouping for group in groups))
-        return Encoded(tally, PrivateRows(numbers, neighbours, persons))
+        layout = CountLayout(self.task, tuple(group.grouping for group in groups))
+        return Encoded(layout, PrivateRows(numbers, neighbours, persons))
 
     def _in_memory(self, x: Any) -> tuple[Any, Any]:
         """The columns of the model's schema, and whose each row is, if ``x`` is read from elsewhere."""
@@ -85,11 +85,8 @@ class Question:
 class Encoded(NamedTuple):
     """The records of a table as label, answers and groups, behind the gate, and what is counted of them."""
 
-    tally: Tally
+    layout: CountLayout
     rows: PrivateRows
-
-
-# ---- what is asked for ----
 
 
 class _Group(NamedTuple):
@@ -108,7 +105,7 @@ class _Group(NamedTuple):
         return np.where(places < 0, len(self.grouping.declared), places)
 
 
-def _numbers(target: Target, y: Any, groups: list[_Group], values: tuple[Any, ...]) -> Array:
+def _numbers(target: DeclaredTarget, y: Any, groups: list[_Group], values: tuple[Any, ...]) -> Array:
     """The target of each record, and its places in the groups."""
     truth = target.read(y, row_count(y))[:]
     places = [group.places(own, len(truth)) for group, own in zip(groups, values, strict=True)]
@@ -151,28 +148,25 @@ def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
 
 
 def as_in_the_file(cells: Any) -> NDArray[Any]:
-    """Whole numbers stay what they are: as floats, large ids would be others than beside a missing one."""
+    """Integers stay what they are: as floats, large ids would be others than beside a missing one."""
     return as_they_are(list_cells(cells) if hasattr(cells, "to_pylist") else cells)
-
-
-# ---- a part of a table, where it lies ----
 
 
 class Counting(NamedTuple):
     """What a worker is asked: the counts of a share of the table."""
 
     share: Share
-    question: Question
+    question: EvaluationQuestion
     query: Blocks
     grid: float
 
 
-def counts_there(task: Counting) -> Answer:
+def counts_there(task: Counting) -> PartitionReply:
     """The counts of a share of the table, or a code. Never raises: an exception could carry a record."""
 
-    def counts() -> Answer:
-        tally, rows = task.question.ask(task.share.source())
-        total, public = rows._total(task.query, task.grid).astype(np.int64), tally.digest(task.query)
-        return Answer("sum", task.share.place, 0, total, task.query.bound, task.grid, public)
+    def counts() -> PartitionReply:
+        layout, rows = task.question.ask(task.share.source())
+        total, public = rows._total(task.query, task.grid).astype(np.int64), layout.digest(task.query)
+        return PartitionReply("sum", task.share.place, 0, total, task.query.bound, task.grid, public)
 
     return reply(task.share, counts)

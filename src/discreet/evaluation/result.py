@@ -47,8 +47,6 @@ class Evaluation:
         """The scores of each group of a column that was named in ``by=``; those of other values are under None."""
         return self.groups[one_of("by", name, self.groups)]
 
-    # ---- for people ----
-
     def __str__(self) -> str:
         width = max(len(self._name_shown(name)) for name in self.scores)
         lines = [
@@ -90,8 +88,6 @@ class Evaluation:
             yield self._name_shown(name), _cells(name, score)
         for label, name, score in self._of_groups():
             yield label, _cells(name, score)
-
-    # ---- for programs ----
 
     def to_dict(self) -> dict[str, Any]:
         """All that was found, as plain data for JSON; what is not resolved is null."""

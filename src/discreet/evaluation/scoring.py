@@ -24,7 +24,7 @@ SURE = 4.0  # standard deviations of noise that a number must be above, to be di
 
 
 @dataclass(frozen=True)
-class Block:
+class CellBlock:
     """So many cells, and the share of the squared weight that they have."""
 
     name: str
@@ -33,15 +33,15 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Counts:
+class NoisyCounts:
     """Noisy counts of the cells of one block, and the standard deviation of each one's noise."""
 
     cells: Array
     noise: float
 
-    def of(self, where: NDArray[np.bool_] | slice) -> Counts:
+    def of(self, where: NDArray[np.bool_] | slice) -> NoisyCounts:
         """Some of the cells."""
-        return Counts(self.cells[where], self.noise)
+        return NoisyCounts(self.cells[where], self.noise)
 
     @property
     def total(self) -> float:
@@ -109,7 +109,7 @@ class Scoring:
 
     def mean(
         self,
-        counts: Counts,
+        counts: NoisyCounts,
         values: Array,
         within: Array | float = 0.0,
         *,
@@ -123,7 +123,7 @@ class Scoring:
         errors = counts.error((values - mean) / counts.total, within / counts.total**2)
         return self.score(mean, errors, least, most)
 
-    def number(self, counts: Counts) -> Score:
+    def number(self, counts: NoisyCounts) -> Score:
         """How many records there are: an interval for the noise alone, since these very records are meant."""
         noise = counts.noise * math.sqrt(counts.cells.size)
         return self.score(counts.total, (noise, 0.0))
@@ -150,7 +150,7 @@ class Scoring:
         lower, upper = (min(1 - (slope + side * half) / most, 1.0) for side in (1, -1))
         return Score(1 - ratio, lower, upper, *errors)
 
-    def area(self, negative: Counts, positive: Counts) -> Score:
+    def area(self, negative: NoisyCounts, positive: NoisyCounts) -> Score:
         """The area under the ROC curve: the chance that a positive record scores above a negative one.
 
         Its slopes are DeLong's: how far a cell's share of the others below it is from the mean of that share.
@@ -175,10 +175,7 @@ def _ranks(cells: Array) -> Array:
     return np.asarray(np.cumsum(cells) - cells / 2 + (beside[:-2] - beside[2:]) / 12)
 
 
-# ---- bins ----
-
-
-class Bins:
+class ScoreBins:
     """Public bins of [0, 1], and means over each of them of functions of the number binned, were it spread evenly."""
 
     def __init__(self, edges: Array) -> None:
@@ -224,16 +221,16 @@ class Bins:
         return np.asarray(sums)
 
 
-def probability_bins(size: int) -> Bins:
+def probability_bins(size: int) -> ScoreBins:
     """Bins that are narrow near 0 and 1, where a logarithm is steep; ``size`` is even, and 1/2 is an edge."""
     edges = np.sin(np.pi / 2 * np.arange(size + 1) / size) ** 2
     edges[[0, size // 2, size]] = 0.0, 0.5, 1.0
-    return Bins(edges)
+    return ScoreBins(edges)
 
 
-def error_bins(size: int) -> Bins:
+def error_bins(size: int) -> ScoreBins:
     """Bins each of which is a third wider than the one below: few are where errors are large and rare."""
-    return Bins(np.concatenate([[0.0], 1.35 ** -np.arange(size - 1, -1, -1.0)]))
+    return ScoreBins(np.concatenate([[0.0], 1.35 ** -np.arange(size - 1, -1, -1.0)]))
 
 
 class Nodes:

@@ -37,8 +37,8 @@ from scipy.sparse import issparse
 from discreet.certificate import Certificate
 from discreet.core.arrays import is_tensor, to_numpy
 from discreet.core.columns import unmasked
-from discreet.core.grouping import person_of
-from discreet.core.silence import silently
+from discreet.core.fp_errors import ignore_fp_errors
+from discreet.core.grouping import canonical_user_id
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
 from discreet.linear.inputs import cells_of, column_values, is_frame, names_of
@@ -96,7 +96,7 @@ def together(train: Certificate, test: Certificate) -> Guarantee:
     return replace(both, observer="sees every release of both")
 
 
-@silently
+@ignore_fp_errors
 def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None) -> Split:
     """Deal the records of a table, or of several with the same rows, to a training and a test side.
 
@@ -155,12 +155,9 @@ def unit_ids(table: Any, unit: Any, rows: int) -> list[bytes | None]:
         values = cells_of(unit)
         if values.shape != (rows,):
             raise InvalidParameter("unit", values.shape, "must have an id for each row.")
-    people = map(person_of, values.tolist())
+    people = map(canonical_user_id, values.tolist())
     first: dict[Any, Any] = {}  # equal ids are one person, as for a fit, however they are written
     return [None if person is None else _cell(first.setdefault(person, person)) for person in people]
-
-
-# ---- coins ----
 
 
 def _coins(
@@ -217,18 +214,16 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
 
 
 def _number_rows(array: NDArray[Any]) -> list[bytes]:
-    """The rows as bytes. That a column holds floats, not whole numbers, plays no part: one missing cell does that."""
+    """The rows as bytes. That a column holds floats, not integers, plays no part: one missing cell does that."""
     wide = array.astype(np.float64) + 0.0  # there is one zero, not two
     wide[np.isnan(wide)] = np.nan  # and one NaN
     rest = _rest(array, wide) if array.dtype.kind in "iu" else np.zeros(wide.shape)
-    both = np.concatenate(
-        [wide, rest.astype(np.float64)], axis=1
-    )  # whole numbers beyond 2**53 differ in the rest
+    both = np.concatenate([wide, rest.astype(np.float64)], axis=1)  # integers beyond 2**53 differ in the rest
     return [row.tobytes() for row in both]
 
 
 def _rest(array: NDArray[Any], wide: NDArray[np.float64]) -> NDArray[Any]:
-    """Whole numbers minus their nearest floats, of which the largest is one more than its type holds."""
+    """Integers minus their nearest floats, of which the largest is one more than its type holds."""
     most = np.iinfo(array.dtype).max
     beyond = wide >= float(most)
     near = np.where(beyond, 0.0, wide).astype(array.dtype)

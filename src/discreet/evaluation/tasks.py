@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.evaluation.scoring import (
-    Bins,
-    Block,
-    Counts,
+    CellBlock,
     Nodes,
+    NoisyCounts,
     Score,
+    ScoreBins,
     Scoring,
     error_bins,
     probability_bins,
@@ -68,7 +68,7 @@ _CHORD = _chord()
 class Task(ABC):
     """A kind of answer. The last cell of the first block is for records that cannot be scored."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[CellBlock, ...]
     names: tuple[str, ...]
 
     @property
@@ -77,7 +77,7 @@ class Task(ABC):
         """For each block the cells of a record whose label and answer are as they should be."""
 
     @abstractmethod
-    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         """The scores, from the noisy counts of each block without its last cell."""
 
     @property
@@ -92,7 +92,9 @@ class TwoClasses(Task):
 
     classes: tuple[Any, ...]
     probabilities: bool = True
-    blocks: tuple[Block, ...] = field(default=(Block("label and bin of the score", 2 * _CHANCES.size + 1),))
+    blocks: tuple[CellBlock, ...] = field(
+        default=(CellBlock("label and bin of the score", 2 * _CHANCES.size + 1),)
+    )
 
     @property
     def labels(self) -> tuple[Any, ...]:
@@ -102,7 +104,7 @@ class TwoClasses(Task):
     def views(self) -> tuple[View, ...]:
         return (Classified(2, 2, ("label", Binned("second", _edges(_CHANCES)))),)
 
-    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         bins, (both,) = _CHANCES, counts
         negative, positive = both.of(slice(bins.size)), both.of(slice(bins.size, None))
         taken = (bins.middle > 0.5).astype(float)
@@ -127,7 +129,7 @@ class TwoClasses(Task):
         return Measured(scores, half, points)
 
 
-def _edges(bins: Bins) -> tuple[float, ...]:
+def _edges(bins: ScoreBins) -> tuple[float, ...]:
     return tuple(bins.edges.tolist())
 
 
@@ -142,7 +144,7 @@ def _calibration(cells: Array, noise: float, scoring: Scoring) -> Iterator[Calib
     middle = (_CHANCES if cells.shape[1] == _CHANCES.size else _COARSE).middle
     for group in range(_GROUPS):
         where = slice(group * each, (group + 1) * each)
-        part = Counts(cells[:, where].reshape(-1), noise)
+        part = NoisyCounts(cells[:, where].reshape(-1), noise)
         if part.enough:
             weights = np.maximum(cells[:, where].sum(0), 0.0) + 1e-9
             predicted = float(weights @ middle[where] / weights.sum())
@@ -164,14 +166,18 @@ class ManyClasses(Task):
         return self.classes
 
     @property
-    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
+    def blocks(self) -> tuple[CellBlock, ...]:  # type: ignore[override]
         return (
-            Block("right or wrong", 3, 0.2),
-            Block("label and answer", len(self.classes) ** 2, 0.15 if self._are_many else 0.3),
-            Block("bin of the label's probability", _CHANCES.size, 0.2),
-            Block("bin of the Brier score", _ERRORS.size, 0.1),
-            Block("right or wrong, and bin of the confidence", 2 * _COARSE.size, 0.2),
-            *((Block("label, and right or wrong", 2 * len(self.classes), 0.15),) if self._are_many else ()),
+            CellBlock("right or wrong", 3, 0.2),
+            CellBlock("label and answer", len(self.classes) ** 2, 0.15 if self._are_many else 0.3),
+            CellBlock("bin of the label's probability", _CHANCES.size, 0.2),
+            CellBlock("bin of the Brier score", _ERRORS.size, 0.1),
+            CellBlock("right or wrong, and bin of the confidence", 2 * _COARSE.size, 0.2),
+            *(
+                (CellBlock("label, and right or wrong", 2 * len(self.classes), 0.15),)
+                if self._are_many
+                else ()
+            ),
         )
 
     @property
@@ -191,7 +197,7 @@ class ManyClasses(Task):
             features.append(("label", "right"))
         return tuple(Classified(len(self.classes), len(self.classes), one) for one in features)
 
-    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         right, table, chances, brier, confidence, *own = counts
         scores = {
             "records": scoring.number(right),
@@ -217,14 +223,14 @@ class Labels(Task):
         return self.classes
 
     @property
-    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
-        return (Block("label and answer", len(self.classes) ** 2 + 1),)
+    def blocks(self) -> tuple[CellBlock, ...]:  # type: ignore[override]
+        return (CellBlock("label and answer", len(self.classes) ** 2 + 1),)
 
     @property
     def views(self) -> tuple[View, ...]:
         return (Classified(len(self.classes), 1, ("label", "answer")),)
 
-    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         (table,) = counts
         scores = {
             "records": scoring.number(table),
@@ -234,7 +240,7 @@ class Labels(Task):
         return Measured(scores, table.cells.reshape(len(self.classes), -1))
 
 
-def _recalls(table: Counts, classes: tuple[Any, ...], scoring: Scoring) -> dict[str, Score]:
+def _recalls(table: NoisyCounts, classes: tuple[Any, ...], scoring: Scoring) -> dict[str, Score]:
     """From rows of the confusion matrix, or of (wrong, right)."""
     size = table.cells.size // len(classes)
     right = np.eye(size) if size == len(classes) else np.tile([0.0, 1.0], (len(classes), 1))
@@ -247,7 +253,7 @@ def _recalls(table: Counts, classes: tuple[Any, ...], scoring: Scoring) -> dict[
 
 
 @dataclass(frozen=True)
-class Numbers(Task):
+class NumericTask(Task):
     """Numbers within declared bounds; answers beyond them are moved there.
 
     A record's place among targets is that of two sets of points: it is in the second, which has fewer of them, with
@@ -256,10 +262,10 @@ class Numbers(Task):
     """
 
     bounds: tuple[float, float]
-    blocks: tuple[Block, ...] = field(
+    blocks: tuple[CellBlock, ...] = field(
         default=(
-            Block("place of the error", _MISSES.size + 1, 0.7),
-            Block("place of the target, shared by its squared error", _TARGETS.size + _FEW.size, 0.3),
+            CellBlock("place of the error", _MISSES.size + 1, 0.7),
+            CellBlock("place of the target, shared by its squared error", _TARGETS.size + _FEW.size, 0.3),
         )
     )
 
@@ -269,7 +275,7 @@ class Numbers(Task):
         misses = tuple(_MISSES.points.tolist())
         return (Miss(*self.bounds, misses, _MISSES.power), Target(*self.bounds, targets, few))
 
-    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         errors, targets = counts
         width = self.bounds[1] - self.bounds[0]
         absolute = scoring.mean(errors, _MISSES.points * _CHORD)
@@ -282,7 +288,7 @@ class Numbers(Task):
         }
         return Measured(scores)
 
-    def _share_explained(self, square: Score, targets: Counts, scoring: Scoring) -> Score:
+    def _share_explained(self, square: Score, targets: NoisyCounts, scoring: Scoring) -> Score:
         """1 - mean squared error / variance, and the error of this ratio."""
         if not (square.resolved and targets.enough):
             return scoring.unresolved(-math.inf, 1.0)

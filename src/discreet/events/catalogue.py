@@ -89,9 +89,9 @@ class RandomisedResponse(Event):
 
 @event("discrete-laplace", scale=partial(real, at_least=0), sensitivity=_integer_sensitivity)
 class DiscreteLaplace(Event):
-    """Whole numbers with noise k of probability proportional to e^{-|k| / scale} on each.
+    """Integers with noise k of probability proportional to e^{-|k| / scale} on each.
 
-    ``sensitivity`` is the most that one record can add, a whole number, in the l1 norm.
+    ``sensitivity`` is the most that one record can add, an integer, in the l1 norm.
     """
 
     scale: float
@@ -102,7 +102,7 @@ class DiscreteLaplace(Event):
     "discrete-gaussian", deviation=partial(real, at_least=0.05, at_most=1e4), sensitivity=_integer_sensitivity
 )
 class DiscreteGaussian(Event):
-    """One whole number with noise k of probability proportional to e^{-k^2 / (2 deviation^2)}.
+    """One integer with noise k of probability proportional to e^{-k^2 / (2 deviation^2)}.
 
     ``sensitivity`` is the most that one record can add to the number. For vectors use
     ``ZeroConcentratedDP(sensitivity**2 / (2 * deviation**2))``, with the l2 sensitivity.
@@ -234,8 +234,9 @@ class SampledWithReplacement(Event):
 class RepeatAndSelect(Event):
     """The best of a random number of runs of ``trial``, of which nothing else is seen: not even how many there were.
 
-    The number has a truncated negative binomial law of that ``mean`` and ``shape`` > -1 (1 is the geometric one, 0
-    the logarithmic one), or a Poisson law if ``shape`` is None. Liu and Talwar 2019; Papernot and Steinke 2022.
+    The number has a truncated negative binomial distribution of that ``mean`` and ``shape`` > -1 (1 is the geometric
+    one, 0 the logarithmic one), or a Poisson distribution if ``shape`` is None. Liu and Talwar 2019; Papernot and
+    Steinke 2022.
     """
 
     trial: Event

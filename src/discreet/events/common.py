@@ -68,7 +68,7 @@ class Event:
         return Composition(self.parts() + other.parts())
 
     def dominating_pair(self, neighbours: str, group_size: int) -> Any:
-        """Of an event of your own: the pair of laws (:mod:`discreet.accounting.pairs`) that no pair of neighbouring
+        """The pair of distributions (:mod:`discreet.accounting.pairs`) that no pair of neighbouring
         data sets is easier to tell apart than, in the direction in which the record is there.
 
         It is your theorem, and the accountant believes it; None where there is none.

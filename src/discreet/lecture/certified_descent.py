@@ -34,7 +34,7 @@ from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.gradient_sum import Clip, GradientSum, Route
 from discreet.lecture.release import charge
-from discreet.lecture.table import Floats, Table
+from discreet.lecture.table import Floats, RecordTable
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 from discreet.plan.plan import Plan
@@ -45,7 +45,7 @@ from discreet.trusted.permits import Draw, StepNoise
 
 
 @dataclass(frozen=True, eq=False)
-class Descent(Release):
+class ReleasedDescent(Release):
     """A descent as released: ``value`` is the chosen point of ``path``, and all of the path is public.
 
     ``noise_std`` is the standard deviation of the noise on each coordinate of the averaged gradient.
@@ -75,7 +75,7 @@ def private_descent(
     stream: RandomStream | None = None,
     ledger: AnyLedger = None,
     ledger_key: KeyFile = None,
-) -> Descent:
+) -> ReleasedDescent:
     """Noisy gradient descent from 0 on the mean loss, one record in each row of ``X``.
 
     Give a :class:`Plan`, which has everything, or a :class:`Budget` with the number of ``steps``. Each step uses
@@ -88,7 +88,7 @@ def private_descent(
     real numbers and if the stream is trusted. No error or warning depends on the values of a row.
     """
     stream = system_stream() if stream is None else stream
-    table = Table.of(X, y, _wish(plan).neighbours, plan.records if isinstance(plan, Plan) else records)
+    table = RecordTable.of(X, y, _wish(plan).neighbours, plan.records if isinstance(plan, Plan) else records)
     route = Clip(plan.clip_norm if isinstance(plan, Plan) else 1.0) if route is None else route
     gradients = GradientSum(loss, table, route, project)
     decided = _decide(plan, gradients, steps, batch_size, table.records, noise)
@@ -105,7 +105,7 @@ def private_descent(
         return released / decided.divisor
 
     path = descend(noisy_mean, np.zeros(gradients.shape), decided.steps, step_size, average, project, update)
-    return Descent(
+    return ReleasedDescent(
         value=path.result,
         event=decided.event,
         guarantee=decided.guarantee,

@@ -6,7 +6,7 @@ method                         in short
 ``"descent"``                  noisy gradients, T times; the only one for losses without bounded slope
 ``"output-perturbation"``      minimise, then add noise; simplest, needs a strong regularisation
 ``"objective-perturbation"``   add a random linear function, then minimise; best for few columns and smooth losses
-``"exponential"``              a draw from the Gibbs law; exact, needs no exact minimiser, for few columns
+``"exponential"``              a draw from the Gibbs distribution; exact, needs no exact minimiser, for few columns
 =============================  =====================================================================================
 
 All take the same public knowledge: rows of norm at most ``row_bound`` (longer ones are scaled down), and a guess of
@@ -41,7 +41,7 @@ from discreet.lecture.gradient_sum import BoundedData
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.perturbation import objective_perturbation, output_perturbation
 from discreet.lecture.release import LinearRelease
-from discreet.lecture.risk import Problem
+from discreet.lecture.risk import MinimiserRequest
 from discreet.lecture.utility import smooth_average_excess, smooth_step_size
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
@@ -78,13 +78,13 @@ def private_minimiser(
     if one_of("method", method, METHODS) == "descent" and regularisation is not None:
         raise InvalidParameter("regularisation", regularisation, "is not used by descent; leave it out.")
     stream = system_stream() if stream is None else stream
-    problem = Problem(
+    problem = MinimiserRequest(
         loss, X, y, budget, regularisation, row_bound, norm_guess, records, stream, ledger, ledger_key
     )
     return _BY_NAME[method](problem)
 
 
-def descent_by_theory(problem: Problem) -> LinearRelease:
+def descent_by_theory(problem: MinimiserRequest) -> LinearRelease:
     """Full-batch descent whose steps, step size and average are those of the bound for smooth losses.
 
     Guarantee: as :func:`~discreet.lecture.certified_descent.private_descent`.

@@ -1,6 +1,6 @@
-"""The exponential mechanism for linear models: a draw from a law that prefers low risk.
+"""The exponential mechanism for linear models: a draw from a distribution that prefers low risk.
 
-**Over all parameters**, :func:`exponential_sampling` draws from the Gibbs law
+**Over all parameters**, :func:`exponential_sampling` draws from the Gibbs distribution
 
     density(theta) ~ exp(-k F(theta)),      F = mean loss + (regularisation / 2) |theta|^2
 
@@ -9,7 +9,7 @@ draw is as private as one Gaussian release of strength m = (k L / n) / sqrt(k * 
 epsilon. So k = n^2 regularisation m^2 / L^2, and the expected F exceeds its minimum by at most dimension / k.
 
 The draw is exact, by rejection. Losses are convex, so they lie above their tangents at any point; replacing them by
-the tangents at (about) the minimiser makes a normal law, from which theta is drawn and kept with probability
+the tangents at (about) the minimiser makes a normal distribution, from which theta is drawn and kept with probability
 exp(-k times the gap between F and its tangent). How near the minimiser the point is decides only how often that
 succeeds: no exactness is lost to an inexact one. The gap lies below a quadratic function, so the chance of keeping a
 draw is at least a Gaussian integral, (1 + curvature / (regularisation * dimension)) ** (-dimension / 2) in the worst
@@ -43,8 +43,8 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget, of_records
 from discreet.lecture.release import LinearRelease, black_box, charge
-from discreet.lecture.risk import Problem, Risk
-from discreet.lecture.table import Floats, Table
+from discreet.lecture.risk import EmpiricalRisk, MinimiserRequest
+from discreet.lecture.table import Floats, RecordTable
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
@@ -55,8 +55,8 @@ _MOST_DRAWS = 3000  # on average, in the worst case
 _BLOCK = 2**22  # numbers made at once
 
 
-def exponential_sampling(problem: Problem) -> LinearRelease:
-    """A draw from the Gibbs law of the regularised risk.
+def exponential_sampling(problem: MinimiserRequest) -> LinearRelease:
+    """A draw from the Gibbs distribution of the regularised risk.
 
     Many more rows than were declared make the draw slow.
 
@@ -83,15 +83,15 @@ def exponential_sampling(problem: Problem) -> LinearRelease:
     settings = setting.describe("exponential", strength)
     guarantee = certified_cost(noise, budget, spare_delta=_SPARE * budget.delta)
     permit = problem.charge(StepNoise.of_choice(noise, "Gibbs sampling"), None, guarantee, settings)
-    law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))
+    law = Gibbs(EmpiricalRisk(setting, table, strength), temperature(strength), setting.tolerance(strength))
     value = law.draw(failure, permit.randomness())
     return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
 class Gibbs:
-    """The law with density ~ exp(-risk / temperature), for the risk of a sum."""
+    """The distribution with density ~ exp(-risk / temperature), for the risk of a sum."""
 
-    def __init__(self, risk: Risk, temperature: float, tolerance: float) -> None:
+    def __init__(self, risk: EmpiricalRisk, temperature: float, tolerance: float) -> None:
         self.risk, self.temperature = risk, temperature
         self._anchor = risk.minimiser(np.zeros(risk.rows.shape[1]), tolerance)
         self._scores = risk.rows @ self._anchor
@@ -110,7 +110,7 @@ class Gibbs:
         return math.exp(-min(float(exponent) / 2, 700.0))
 
     def draw(self, failure: float, stream: RandomStream) -> Floats:
-        """A draw from the law, up to a total variation distance of ``failure``."""
+        """A draw from the distribution, up to a total variation distance of ``failure``."""
         draws = math.ceil(-math.log(failure) / self.acceptance()) + 1
         block = max(1, min(64, _BLOCK // max(1, len(self.risk.rows))))
         proposed = self._center
@@ -159,7 +159,7 @@ def exponential_choice(
 
     Guarantee: (epsilon, 0)-DP, for real numbers and if the stream is trusted.
     """
-    table = Table.of(X, y, of_records(budget).neighbours, records)
+    table = RecordTable.of(X, y, of_records(budget).neighbours, records)
     points = _candidates(candidates, table.dimension, loss)
     bound = real("loss_bound", loss_bound, at_least=1e-50, at_most=1e50)
     event = black_box(budget, 0.0)
@@ -187,7 +187,7 @@ def _candidates(candidates: ArrayLike, dimension: int, loss: Loss) -> Floats:
     return points
 
 
-def _total(loss: Loss, table: Table, point: Floats, bound: float) -> float:
+def _total(loss: Loss, table: RecordTable, point: Floats, bound: float) -> float:
     with np.errstate(all="ignore"):
         values = loss.value(table.rows @ point, table.targets)
     return float(np.clip(np.where(np.isfinite(values), values, 0.0), 0.0, bound).sum())

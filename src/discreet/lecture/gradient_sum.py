@@ -18,7 +18,7 @@ its row, so clipping it is clipping that number: the result is the gradient of a
 the first one was too steep (Song, Steinke, Thakkar, Thakurta 2021).
 
 >>> from discreet.linear.losses import Logistic
->>> table = Table.of([[3.0, 4.0], [0.0, 0.1]], [0, 1], "replace-one")
+>>> table = RecordTable.of([[3.0, 4.0], [0.0, 0.1]], [0, 1], "replace-one")
 >>> total = GradientSum(Logistic(), table, Clip(1.0))
 >>> total.clip_norm, total.at(np.zeros(2)).value.round(3)
 (1.0, array([0.6 , 0.75]))
@@ -37,7 +37,7 @@ from discreet.core.clipping import clip_norm_of, clip_rows
 from discreet.core.descent import OntoBall, Projection
 from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, real
-from discreet.lecture.table import Floats, Table
+from discreet.lecture.table import Floats, RecordTable
 from discreet.linear.kernels.kernel import clipped_gradient, row_norms
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
@@ -57,7 +57,7 @@ class Clip:
     def bound(self, loss: Loss, project: Projection | None) -> float:
         return self.clip_norm
 
-    def prepare(self, table: Table) -> Table:
+    def prepare(self, table: RecordTable) -> RecordTable:
         return table
 
 
@@ -73,7 +73,7 @@ class Declared:
     def bound(self, loss: Loss, project: Projection | None) -> float:
         return self.lipschitz
 
-    def prepare(self, table: Table) -> Table:
+    def prepare(self, table: RecordTable) -> RecordTable:
         return table
 
 
@@ -112,7 +112,7 @@ class BoundedData:
             return steepest
         raise InvalidParameter("row", self.row, "gives no bound for this loss; use Clip(clip_norm).")
 
-    def prepare(self, table: Table) -> Table:
+    def prepare(self, table: RecordTable) -> RecordTable:
         targets = table.targets
         if self.target is not None:
             targets = np.clip(targets, -self.target, self.target)
@@ -125,7 +125,9 @@ Route = Clip | BoundedData | Declared
 class GradientSum:
     """The sum over a table of the gradients at a point, each bounded by ``clip_norm``."""
 
-    def __init__(self, loss: Loss, table: Table, route: Route, project: Projection | None = None) -> None:
+    def __init__(
+        self, loss: Loss, table: RecordTable, route: Route, project: Projection | None = None
+    ) -> None:
         checked_loss(loss)
         if not isinstance(route, Route):
             raise InvalidParameter("route", route, "must be a Clip, BoundedData or Declared.")

@@ -72,9 +72,6 @@ def _moments(rate: float, noise_multiplier: float, steps: int, max_order: int) -
     return steps, [log_moment(rate, noise_multiplier, order) for order in range(1, max_order + 1)]
 
 
-# ---- zero-concentrated privacy: one number, rho, instead of a curve (Bun and Steinke 2016) ----
-
-
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Guarantee: whatever is rho-zCDP is (this epsilon, delta)-DP, for the same neighbours."""
     rho = real("rho", rho, above=0)

@@ -39,11 +39,11 @@ from discreet.errors import InvalidParameter, real
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
 from discreet.lecture.release import LinearRelease, black_box
-from discreet.lecture.risk import Problem, Risk
+from discreet.lecture.risk import EmpiricalRisk, MinimiserRequest
 from discreet.statistics.mean.error_bounds import deviation
 from discreet.trusted.permits import StepNoise
 
-# ---- what objective perturbation costs, and the least noise for a budget: :class:`ObjectiveNoise` ----
+# What objective perturbation costs, and the least noise for a budget: :class:`ObjectiveNoise`.
 #
 # Minimise ``sum of losses + Lambda/2 |theta|^2 + <b, theta>`` with Gaussian b of deviation sigma. The exact minimiser
 # is a one-to-one function of b, so its density is known. Between two tables the privacy loss at theta is
@@ -146,7 +146,7 @@ class ObjectiveNoise:
         return cls(math.exp(high), determinant, budget.neighbours, one_sided)
 
 
-def output_perturbation(problem: Problem) -> LinearRelease:
+def output_perturbation(problem: MinimiserRequest) -> LinearRelease:
     """The minimiser of the regularised risk, with noise.
 
     A budget with delta 0 gets Laplace noise.
@@ -173,13 +173,13 @@ def output_perturbation(problem: Problem) -> LinearRelease:
     guarantee = certified_cost(noise, budget)
     permit = problem.charge(StepNoise.of_event(noise), sensitivity(strength), guarantee, settings)
     untilted = np.zeros(setting.dimension)
-    minimiser = Risk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
+    minimiser = EmpiricalRisk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
     norm: Literal["l2", "l1"] = "l1" if budget.delta == 0 else "l2"
     value = permit.release(BoundedSum(minimiser, sensitivity(strength), norm))
     return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
-def objective_perturbation(problem: Problem) -> LinearRelease:
+def objective_perturbation(problem: MinimiserRequest) -> LinearRelease:
     """The minimiser of the regularised risk plus a random linear function.
 
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers, if the stream is
@@ -214,7 +214,7 @@ def objective_perturbation(problem: Problem) -> LinearRelease:
     stream = problem.charge(choice, None, guarantee, settings).randomness()
     nothing = BoundedSum(np.zeros(setting.dimension), setting.lipschitz)
     tilt = add_noise(nothing, Gaussian(noise.noise_multiplier), stream)
-    risk, off = Risk(setting, table, strength), setting.tolerance(strength)
+    risk, off = EmpiricalRisk(setting, table, strength), setting.tolerance(strength)
     minimiser = BoundedSum(risk.minimiser(tilt, off), off / risk.convexity)
     value = add_noise(minimiser, noise.output, stream)
     return LinearRelease(value, event, guarantee, "float", problem.stream.trusted, excess(strength), settings)

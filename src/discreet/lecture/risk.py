@@ -23,7 +23,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.release import charge
-from discreet.lecture.table import Floats, Table
+from discreet.lecture.table import Floats, RecordTable
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
@@ -103,7 +103,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class MinimiserRequest:
     """What was asked of :func:`~discreet.lecture.erm.private_minimiser`, as it was asked."""
 
     loss: Loss
@@ -118,9 +118,9 @@ class Problem:
     ledger: AnyLedger
     ledger_key: KeyFile
 
-    def pose(self) -> tuple[Setting, Table]:
+    def pose(self) -> tuple[Setting, RecordTable]:
         """What is public and what is private of it, after their checks."""
-        table = Table.of(self.X, self.y, of_records(self.budget).neighbours, self.records)
+        table = RecordTable.of(self.X, self.y, of_records(self.budget).neighbours, self.records)
         remedy = "A delta of 1 / number of records would allow to publish a whole record."
         real("delta", self.budget.delta, at_least=0, below=1 / table.records, remedy=remedy)
         return Setting(self.loss, self.row_bound, table.records, table.dimension, self.norm_guess), table
@@ -138,10 +138,10 @@ class Problem:
         return charge(self.ledger, self.ledger_key, noise, clip_norm, self.stream, guarantee, settings)
 
 
-class Risk:
+class EmpiricalRisk:
     """The risk of one table, n times as large: the sum over its records, and its regularisation."""
 
-    def __init__(self, setting: Setting, table: Table, regularisation: float) -> None:
+    def __init__(self, setting: Setting, table: RecordTable, regularisation: float) -> None:
         self.loss = setting.loss
         self.rows: Floats = clip_rows(table.rows, setting.row_bound)
         # A target far beyond every score only says "higher" or "lower"; nearer ones leave digits for the rest.

@@ -1,4 +1,4 @@
-"""Rows and targets as plain arrays, with the number of records that is public: :class:`Table`."""
+"""Rows and targets as plain arrays, with the number of records that is public: :class:`RecordTable`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class RecordTable:
     """One record in each row of ``rows``, with its target. Nothing private appears when it is printed.
 
     ``records`` is the public number of records, which every sum is divided by: the number of rows under
@@ -28,7 +28,9 @@ class Table:
     records: int
 
     @classmethod
-    def of(cls, X: ArrayLike, y: ArrayLike, neighbours: Neighbours, records: int | None = None) -> Table:
+    def of(
+        cls, X: ArrayLike, y: ArrayLike, neighbours: Neighbours, records: int | None = None
+    ) -> RecordTable:
         """The table, or a refusal that depends on types and shapes alone."""
         rows, targets = _numbers("X", X, 2), _numbers("y", y, 1)
         if len(rows) != len(targets):

@@ -18,15 +18,15 @@ reserved one. Steps are reserved in leases, by default a hundredth of the plan a
 
 What may be spent is decided by the ledger's rule (:mod:`~discreet.ledger.filters`): a plan fixed in advance, or
 a filter for releases chosen along the way. That nobody altered it is shown by its seal
-(:mod:`~discreet.ledger.book`). It is kept in an SQLite file or in PostgreSQL (:mod:`~discreet.ledger.store`).
+(:mod:`~discreet.ledger.ledger_state`). It is kept in an SQLite file or in PostgreSQL (:mod:`~discreet.ledger.store`).
 
 Not covered: a disk that confirms writes it does not keep; whoever holds the key; and, without an anchor, an older
 copy of the whole ledger put in its place.
 """
 
-from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.ledger.ledger import Ledger
+from discreet.ledger.ledger_state import Anchor
 from discreet.ledger.till import Till
 
 __all__ = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.store import Head, Row, Transaction
+from discreet.ledger.store import Head, LedgerRow, Transaction
 
 
 class Planned(Protocol):
@@ -29,7 +29,7 @@ class Store(Protocol):
         """Name the ledger, or anything else, that ``place`` holds; empty if it is free."""
 
     @classmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+    def create(cls, place: Path | str, row: LedgerRow, head: Head) -> None:
         """Make a ledger with its first entry at ``place``, all at once or not at all."""
 
     @classmethod

@@ -22,19 +22,19 @@ from discreet.errors import (
 from discreet.events import Event
 from discreet.files import appears_whole
 from discreet.ledger import ledger_texts
-from discreet.ledger.book import (
+from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.interfaces import Store
+from discreet.ledger.ledger_log import LedgerLog, Run, next_row, refuse_beyond_budget, refuse_beyond_spare
+from discreet.ledger.ledger_state import (
     Anchor,
-    Book,
     Issued,
+    LedgerState,
     RunRecord,
     Statement,
     checked_distance,
     first_entry,
     hex_digest,
 )
-from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.interfaces import Store
-from discreet.ledger.journal import Journal, Run, next_row, refuse_beyond_budget, refuse_beyond_spare
 from discreet.ledger.ledger_views import LedgerViews
 from discreet.ledger.store import SQLiteStore, in_memory
 
@@ -50,7 +50,7 @@ class Ledger(LedgerViews):
     anchor refuses.
     """
 
-    def __init__(self, journal: Journal, *, durable: bool = True) -> None:
+    def __init__(self, journal: LedgerLog, *, durable: bool = True) -> None:
         self._journal = journal
         self.durable = durable
 
@@ -66,7 +66,7 @@ class Ledger(LedgerViews):
         if occupant := store.occupant(place):
             raise InvalidParameter("place", without_passwords(str(place)), ledger_texts.occupied(occupant))
         secret = _key(place, key, new=True)
-        store.create(place, *next_row(Book(), first_entry(rule), secret))
+        store.create(place, *next_row(LedgerState(), first_entry(rule), secret))
         return cls.open(place, key=secret)
 
     @classmethod
@@ -79,7 +79,7 @@ class Ledger(LedgerViews):
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
         secret = _key(place, key)
-        ledger = cls(Journal(_store_kind(place).existing(place), secret))
+        ledger = cls(LedgerLog(_store_kind(place).existing(place), secret))
         try:
             ledger._check_rule(rule)
             if anchor is not None:
@@ -107,7 +107,9 @@ class Ledger(LedgerViews):
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)
         secret = os.urandom(32)
-        return cls(Journal(in_memory(*next_row(Book(), first_entry(rule), secret)), secret), durable=False)
+        return cls(
+            LedgerLog(in_memory(*next_row(LedgerState(), first_entry(rule), secret)), secret), durable=False
+        )
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""
@@ -131,24 +133,24 @@ class Ledger(LedgerViews):
         """Open the run ``name``, or take it over after a crash: then plan, event and data must be the same.
 
         ``data`` is a name that its owner gives to the data set, such as ``"census 2021 v3"``; it must be the same
-        on resuming. The ledger keeps it hashed with its key. ``distance`` is how far the law of all that the run
-        releases is from that of ``event``, in total variation: whole-number noise has one. A run that does not fit
-        into what is left of the budget is refused before it begins. Opening it reserves nothing yet.
+        on resuming. The ledger keeps it hashed with its key. ``distance`` is how far the distribution of all that the
+        run releases is from that of ``event``, in total variation: whole-number noise has one. A run that does not
+        fit into what is left of the budget is refused before it begins. Opening it reserves nothing yet.
         """
         name, plan_hash = _run_name(name), hex_digest("plan_hash", plan_hash)
         if not isinstance(event, Event):
             raise InvalidParameter("event", event, "must be the event of the run's whole plan.")
         apart = checked_distance(distance)
         with self._journal.turn() as turn:
-            record = turn.book.runs.get(name)
+            record = turn.ledger_state.runs.get(name)
             fingerprint = turn.data_tag(_data_name(data))
             if record is None:
-                refuse_beyond_budget(turn.book, event, 1)
-                refuse_beyond_spare(turn.book, apart)
+                refuse_beyond_budget(turn.ledger_state, event, 1)
+                refuse_beyond_spare(turn.ledger_state, apart)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
                 # Versions before 0.2 may have noted no distance.
-                noted = record.distance > 0 or turn.book.rule.largest_distance < math.inf
+                noted = record.distance > 0 or turn.ledger_state.rule.largest_distance < math.inf
                 began = record.event.parts(), record.plan_hash, record.data
                 nearer = noted and record.distance < apart * (1 - 1e-9)
                 if nearer or began != (event.parts(), plan_hash, fingerprint):
@@ -167,34 +169,34 @@ class Ledger(LedgerViews):
         one_of("kind", kind, get_args(Issued))
         hex_digest("digest", digest)
         with self._journal.turn() as turn:
-            if (kind, digest) not in turn.book.issued:
+            if (kind, digest) not in turn.ledger_state.issued:
                 turn.add(["issued", kind, digest])
 
     @property
     def rule(self) -> SpendingRule:
         """The rule by which this ledger spends."""
         with self._journal.turn() as turn:
-            return turn.book.rule
+            return turn.ledger_state.rule
 
     def remaining(self, event: Event) -> int:
         """How often ``event`` still fits into the budget."""
         with self._journal.turn() as turn:
-            return turn.book.rule.room(turn.book.spent(), event)
+            return turn.ledger_state.rule.room(turn.ledger_state.spent(), event)
 
     def runs(self) -> dict[str, RunRecord]:
         """Return the records of all runs, by name."""
         with self._journal.turn() as turn:
-            return dict(turn.book.runs)
+            return dict(turn.ledger_state.runs)
 
     def anchor(self) -> Anchor:
-        """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
+        """The head, to be kept outside: see :class:`~discreet.ledger.ledger_state.Anchor`."""
         with self._journal.turn() as turn:
-            return turn.book.head
+            return turn.ledger_state.head
 
     def statement(self) -> Statement:
         """What the ledger says now: rule, runs and head, all of one moment."""
         with self._journal.turn() as turn:
-            return turn.book.statement()
+            return turn.ledger_state.statement()
 
     def entries(self) -> list[str]:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""

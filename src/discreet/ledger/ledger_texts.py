@@ -11,7 +11,7 @@ from discreet.events import Event
 from discreet.guarantee import Budget
 
 if TYPE_CHECKING:
-    from discreet.ledger.book import RunRecord
+    from discreet.ledger.ledger_state import RunRecord
 
 RESTORE = "Restore the ledger from a backup and open it with its anchor."
 NEWEST = "Bring back the newest copy; what was spent after an older one would be forgotten."

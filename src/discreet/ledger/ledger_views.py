@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Statement
+from discreet.ledger.ledger_state import Statement
 
 
 class LedgerViews(ABC):

@@ -19,7 +19,7 @@ from discreet.errors import (
     without_passwords,
 )
 from discreet.ledger import ledger_texts
-from discreet.ledger.store import READ_HEAD, Head, Row, Transaction
+from discreet.ledger.store import READ_HEAD, Head, LedgerRow, Transaction
 
 try:
     import psycopg  # noqa: F401
@@ -61,7 +61,7 @@ class PostgresStore:
             return "A ledger in this schema" if any(row[0] for row in found) else ""
 
     @classmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+    def create(cls, place: Path | str, row: LedgerRow, head: Head) -> None:
         with closing(cls(str(place))) as store, store._committed() as transaction:
             transaction.begin_book(row, head)
 

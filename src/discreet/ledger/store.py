@@ -33,7 +33,7 @@ _PATIENCE = 60.0  # seconds to wait for others, whose turns take milliseconds
 Execute = Callable[[str, dict[str, Any]], Iterable[Any]]
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """One entry as it is stored. Its text is ``slot``, if there is one, followed by ``entry``."""
 
     sequence: int
@@ -80,7 +80,7 @@ class Transaction:
         )
         return map(itemgetter(0), self._execute(sql, {"after": after, "until": until}))
 
-    def append(self, row: Row, head: Head) -> None:
+    def append(self, row: LedgerRow, head: Head) -> None:
         """Add an entry and move the head to it."""
         self._execute(
             "INSERT INTO ledger_entries (sequence, slot, entry) VALUES (:sequence, :slot, :entry)",
@@ -90,7 +90,7 @@ class Transaction:
             "UPDATE ledger_head SET sequence = :sequence, hash = :hash, seal = :seal", head._asdict()
         )
 
-    def begin_book(self, row: Row, head: Head) -> None:
+    def begin_book(self, row: LedgerRow, head: Head) -> None:
         """Make the tables of a new ledger, with its first entry."""
         for table in TABLES:
             self._execute(table, {})
@@ -144,7 +144,7 @@ class SQLiteStore:
         return next(taken, "")
 
     @classmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+    def create(cls, place: Path | str, row: LedgerRow, head: Head) -> None:
         path = Path(place)
         try:
             with appears_whole(path) as temporary, _sqlite_errors(path):
@@ -204,7 +204,7 @@ class SQLiteStore:
             self._database.close()
 
 
-def in_memory(row: Row, head: Head) -> SQLiteStore:
+def in_memory(row: LedgerRow, head: Head) -> SQLiteStore:
     """A store that lives and dies with the process."""
     store = SQLiteStore(":memory:")
     with store.transaction() as transaction:

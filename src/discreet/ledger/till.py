@@ -28,11 +28,11 @@ from discreet.errors import InvalidParameter
 from discreet.events import Event
 from discreet.guarantee import Budget
 from discreet.ledger import ledger_texts
-from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.ledger.interfaces import Planned
-from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
+from discreet.ledger.ledger_log import Run
+from discreet.ledger.ledger_state import Anchor
 
 AnyLedger = Ledger | str | os.PathLike[str] | None
 """What ``ledger=`` may be."""
@@ -112,7 +112,7 @@ class Till:
         """Begin the run ``name``, or take it over, to pay for it step by step.
 
         ``event`` is all that the run may release; it can be left out for a fixed plan. ``distance`` is how far the
-        law of all its releases is from the event's: see :meth:`~discreet.ledger.Ledger.run`.
+        distribution of all its releases is from the event's: see :meth:`~discreet.ledger.Ledger.run`.
         """
         event = self._planned_event() if event is None else event
         digest = self._digest or event.digest()

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from discreet.core.fp_errors import ignore_fp_errors
 from discreet.core.mechanisms import gaussian_event
-from discreet.core.silence import silently
 from discreet.engines import engine_for
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
@@ -44,7 +44,7 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
+from discreet.linear.glm.typical_people import UserWeighting, declared_rows, learned_rows
 from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
@@ -58,7 +58,7 @@ from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
 from discreet.linear.table_reader import TableReader, known_spending
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -78,11 +78,9 @@ class PrivateLinearModel(TableReader):
     _task: str
     intercept_: Any
 
-    # ---- what each estimator knows ----
-
     @abstractmethod
     def _target_range(
-        self, table: Any, least: int | None, spending: Spending | None
+        self, table: Any, least: int | None, spending: BudgetAllocator | None
     ) -> tuple[float, float] | None:
         """The bounds that targets are clipped to, declared or learnt; None for classes."""
 
@@ -93,8 +91,6 @@ class PrivateLinearModel(TableReader):
     def _not_covered(self) -> tuple[str, ...]:
         """What this fit adds to the certificate's list of what is not covered."""
         return ()
-
-    # ---- fitting ----
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None, engine: Any = None
@@ -183,7 +179,7 @@ class PrivateLinearModel(TableReader):
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
-    @silently  # whatever numpy was told to raise: a record would decide
+    @ignore_fp_errors  # whatever numpy was told to raise: a record would decide
     def _fit(
         self,
         X: Any,
@@ -286,7 +282,7 @@ class PrivateLinearModel(TableReader):
             self.classes_ = header.classes
         return table
 
-    def _rows_of_people(self, table: Any, spending: Spending | None) -> Typical | None:
+    def _rows_of_people(self, table: Any, spending: BudgetAllocator | None) -> UserWeighting | None:
         """How many rows a person typically has, declared or learnt; None if single rows are protected."""
         unit = self._unit()
         if unit is None:
@@ -295,7 +291,7 @@ class PrivateLinearModel(TableReader):
             return declared_rows(unit.rows)
         return learned_rows(table.rows(PersonRows()), known_spending(spending), self.n_features_in_ + 1)
 
-    def _fit_model(self, records: EncodedTable, spending: Spending) -> Any:
+    def _fit_model(self, records: EncodedTable, spending: BudgetAllocator) -> Any:
         return fit_lines(records, spending, self._references())
 
     def _references(self) -> dict[int, int] | None:
@@ -335,8 +331,6 @@ class PrivateLinearModel(TableReader):
         self.coef_, self.intercept_ = coef.T, intercept
         names = self._encoding.names or getattr(self, "feature_names_in_", None)
         self.coef_names_ = None if names is None else np.array(names, object)
-
-    # ---- answering ----
 
     def coefficients(self) -> Coefficients:
         """The coefficients by name, in the table's units; the effects of a category's values have the mean 0."""

@@ -13,7 +13,7 @@ from discreet.linear.base import PrivateLinearModel
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import class_numbers
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
-from discreet.linear.private_reader import Target
+from discreet.linear.private_reader import DeclaredTarget
 from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]
@@ -27,9 +27,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes_: NDArray[Any]
     _task = "classification"
 
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         column = None if self.classes is not None else self._target_column()
-        return Target(column, self._classes() if reset else self.classes_, self.class_weight)
+        return DeclaredTarget(column, self._classes() if reset else self.classes_, self.class_weight)
 
     def _classes(self) -> Any:
         """The classes as declared: here, or by the target of the schema."""

@@ -245,9 +245,6 @@ _NUMBERS = ("missing", "decimal", "thousands", "missing_values", "shape", "forma
 _LABELS = ("strip", "casefold")
 
 
-# ---- how cells are written ----
-
-
 def _check_separators(decimal: object, thousands: object) -> None:
     one_of("decimal", decimal, (".", ","))
     one_of("thousands", thousands, ("", ",", ".", " ", "'", "_"))

@@ -31,10 +31,10 @@ from discreet.certificate.certificate_views import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.budget_split import BudgetSplit
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.steps import LEAST_SLOPE
 from discreet.linear.linear_model import LinearModel
@@ -83,8 +83,8 @@ class Diagnosis:
 def diagnosis(
     encoding: Encoding,
     names: Any,
-    counts: Counts | None,
-    released: Released | None,
+    counts: ClassCounts | None,
+    released: ReleasedCounts | None,
     target: tuple[str, tuple[str, ...]] = ("", ()),
     unit: str | None = None,
 ) -> Diagnosis:
@@ -120,7 +120,7 @@ def _of_unit(unit: str | None) -> Iterator[str]:
         )
 
 
-def _of_target(counts: Counts, name: str, classes: tuple[str, ...]) -> Iterator[str]:
+def _of_target(counts: ClassCounts, name: str, classes: tuple[str, ...]) -> Iterator[str]:
     """Which classes nobody seems to be of, where the counts are sharp enough to tell."""
     error = counts.noise / counts.records
     for label, count in zip(classes, counts.classes, strict=True) if classes and error <= _SHARP else ():
@@ -162,7 +162,7 @@ def _owners(encoding: SchemaEncoding) -> list[str]:
 
 
 def _columns(
-    encoding: Encoding, names: Any, released: Released, records: float, doubt: float
+    encoding: Encoding, names: Any, released: ReleasedCounts, records: float, doubt: float
 ) -> Iterator[_Seen]:
     """Every column of the table, with its shares."""
     error, zero_within = math.hypot(released.noise, doubt) / records, _zero_within(encoding)
@@ -274,9 +274,6 @@ class _Seen:
         return f"{min(max(self.shares[what], 0.0), 1.0):.0%}"
 
 
-# ---- aloud ----
-
-
 class DeclarationWarning(UserWarning):
     """What was declared does not fit the data, as far as released, noisy numbers show, or promises nothing."""
 
@@ -376,9 +373,6 @@ def warn_undecided(model: LinearModel) -> None:
     told = undecided(model)
     if told and np.any(model.coefficients):
         warnings.warn(f"This model is mostly noise: {told}", DeclarationWarning, stacklevel=4)
-
-
-# ---- who calls fit: scikit-learn's tools fit many models on the same records, and pipelines learn before us ----
 
 
 _SEARCH, _PIPELINE = "sklearn.model_selection._search", "sklearn.pipeline"

@@ -256,9 +256,6 @@ def _single(rows: Any) -> Any:
         return rows.astype(np.float32)
 
 
-# ---- targets and weights as numbers ----
-
-
 def one_for_each_row(name: str, values: Any, rows: int) -> Any:
     """The values as a one-dimensional array, or on demand, one for each row. Refusals name no number of rows."""
     if values is None:

@@ -73,9 +73,6 @@ def _refuse_special(name: str, column: Column) -> None:
         raise InvalidParameter("schema", name, requirement)
 
 
-# ---- columns ----
-
-
 def _encoder(encoding: SchemaEncoding) -> ColumnTransformer:
     steps: list[tuple[str, Any, list[str]]] = []
     if encoding.numerics:
@@ -121,9 +118,6 @@ def _ends(schema: Schema) -> Any:
     return pandas.DataFrame(cells)
 
 
-# ---- the model ----
-
-
 def _predictor(model: FittedModel) -> Any:
     width = len(model.model.coefficients)
     coefficients, intercept = np.asarray(model.model.coefficients).T, np.asarray(model.model.intercept)
@@ -154,7 +148,7 @@ def _with(estimator: Any, **attributes: Any) -> Any:
     return estimator
 
 
-# ---- an ONNX graph, which other languages and devices run: onnx_model ----
+# An ONNX graph, which other languages and devices run: onnx_model.
 #
 # The graph has one input for each column of the schema, with a row for each record: double numbers (NaN where one is
 # missing, days since 1970-01-01 for a date), texts for categories of texts. Its nodes are the encoder's public rules
@@ -257,9 +251,6 @@ class _Graph:
         return made
 
 
-# ---- columns ----
-
-
 def _encode(graph: _Graph, encoding: SchemaEncoding) -> str:
     """The encoded rows, in single precision as the model was fitted, then as doubles."""
     features = encoding.schema.features
@@ -310,9 +301,6 @@ def _one_hot(graph: _Graph, values: str, column: Category | Flag) -> str:
         "OneHotEncoder", values, domain="ai.onnx.ml", cats_strings=list(column.values), zeros=1
     )
     return graph.cast(graph.add("Reshape", encoded, np.array([-1, len(column.values)])), "DOUBLE")
-
-
-# ---- models ----
 
 
 def _line(graph: _Graph, model: FittedModel, rows: str) -> str:
@@ -379,9 +367,6 @@ def _columns(graph: _Graph, rows: str, places: Any) -> str:
     return graph.add("Gather", rows, np.asarray(places, np.int64), axis=1)
 
 
-# ---- answers ----
-
-
 def _classes(graph: _Graph, model: FittedModel, score: str) -> dict[str, tuple[str, str, Sequence[Any]]]:
     several, count = len(model.classes) > 2, len(model.classes)
     if several:
@@ -403,7 +388,7 @@ def _classes(graph: _Graph, model: FittedModel, score: str) -> dict[str, tuple[s
 
 
 def _onnx_labels(classes: Sequence[Any]) -> tuple[NDArray[Any], str]:
-    """The classes as they are if they are whole numbers, or true and false; else as texts."""
+    """The classes as they are if they are integers, or true and false; else as texts."""
     kinds = {type(label) for label in classes}
     if kinds == {bool}:
         return np.array(classes, np.bool_), "BOOL"

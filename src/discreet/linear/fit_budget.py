@@ -25,9 +25,9 @@ from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import RecordingSpending, Tape
-from discreet.linear.secret_sample import amplified_budget
+from discreet.linear.subsampling import amplified_budget
 from discreet.plan.plan import Plan
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 
 @dataclass(eq=False)
@@ -50,14 +50,14 @@ class FitBudget:
     log: PublicLog | None = None
     sample: float | None = None
     tape: Tape | None = None
-    _spending: Spending | None = None
+    _spending: BudgetAllocator | None = None
 
     @property
     def sampled(self) -> bool:
         """Whether the whole budget is one charge, for which more can be spent on a secret sample."""
         return self.sample is not None and self.budget.neighbours == "add-remove"
 
-    def spending(self) -> Spending:
+    def spending(self) -> BudgetAllocator:
         """The budget, to be spent in stages; of a sample what the sample is worth, on an account of its own."""
         name = str(self.plan.settings["run"])
         if self.sample is not None and self.log is not None:
@@ -66,14 +66,14 @@ class FitBudget:
             return self._spending_of_sample(self.sample, name)
         return self._new_spending(self.budget, self.till, self.stream, self.arithmetic, name, self.log)
 
-    def _new_spending(self, *known: Any, **options: Any) -> Spending:
+    def _new_spending(self, *known: Any, **options: Any) -> BudgetAllocator:
         if self._spending is not None:
             raise PlanViolation("The budget of a fit is spent once.")
         recording = None if self.tape is None else RecordingSpending(self.tape, *known, **options)
-        self._spending = Spending(*known, **options) if recording is None else recording
+        self._spending = BudgetAllocator(*known, **options) if recording is None else recording
         return self._spending
 
-    def _spending_of_sample(self, sample: float, name: str) -> Spending:
+    def _spending_of_sample(self, sample: float, name: str) -> BudgetAllocator:
         """What a sample is worth. It is paid for when something is released, and not where that is refused before."""
         self.till.refuse_other_neighbours()
         inner = amplified_budget(_within(self.budget, self.arithmetic), sample)

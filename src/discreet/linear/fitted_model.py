@@ -40,7 +40,7 @@ from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.named_coefficients import Coefficients, named_coefficients
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.summary import Line, Summary, cut_columns, estimand_of, lines_from, summary_lines
+from discreet.linear.summary import EffectRow, Summary, cut_columns, estimand_of, lines_from, summary_lines
 
 FORMAT = "discreet model 1"
 WEIGHTS, MODEL = "weights.safetensors", "model.json"
@@ -74,7 +74,7 @@ class FittedModel:
     estimator: str = ""
     certificate_: Certificate | None = None
     notes: tuple[str, ...] = ()
-    inference: tuple[tuple[Line, ...], str] | None = None
+    inference: tuple[tuple[EffectRow, ...], str] | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -103,8 +103,6 @@ class FittedModel:
             return self.encoding.schema
         requirement = "the model is of rows without names: ask its predict() in Python."
         raise InvalidParameter("row_norm", self.encoding.columns.text_norm, requirement)
-
-    # ---- answering ----
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -224,8 +222,6 @@ class FittedModel:
 
         return onnx_model(self)
 
-    # ---- reading and writing ----
-
     def tensors(self) -> dict[str, NDArray[np.float64]]:
         """All numbers of the model by name, as they are in the file of its weights."""
         return _tensors(self.model)
@@ -293,7 +289,7 @@ class FittedModel:
         )
 
 
-def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
+def _inference_of(fitted: Any) -> tuple[tuple[EffectRow, ...], str]:
     """The effects of a fitted estimator, and what they estimate."""
     model, encoding = fitted._model, fitted._encoding
     names = fitted.coef_names_

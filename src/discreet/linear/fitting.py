@@ -22,13 +22,13 @@ from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
 from discreet.linear.fit_budget import FitBudget
 from discreet.linear.gate.private_table import EncodedRows
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.glm import fit_records
-from discreet.linear.glm.typical_people import Typical
+from discreet.linear.glm.typical_people import UserWeighting
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import BudgetAllocator
 from discreet.trusted.spending import Progress as Told
-from discreet.trusted.spending import Spending
 
 # Methods of a fit. ``"recipe"`` is the one without knobs (:func:`~discreet.linear.glm.glm.fit_glm`). The others are
 # those of :mod:`discreet.lecture.erm`: they need a loss of bounded slope with one output, and, under add-remove
@@ -52,8 +52,8 @@ class EncodedTable:
     loss: Loss
     encoding: Encoding
     bounds: tuple[float, float] | None
-    typical: Typical | None
-    counts: Counts | None
+    typical: UserWeighting | None
+    counts: ClassCounts | None
     sparse: bool
 
     def rows(self, seen: NDArray[np.intp] | None = None, whole_rows: bool = False) -> Any:
@@ -76,7 +76,7 @@ class EncodedTable:
 
 
 def fit_lines(
-    records: EncodedTable, spending: Spending, references: Mapping[int, int] | None = None
+    records: EncodedTable, spending: BudgetAllocator, references: Mapping[int, int] | None = None
 ) -> LinearModel:
     """Fit a generalised linear model with all that is left to spend; ``references`` ask for standard errors.
 
@@ -131,9 +131,6 @@ def fit_baseline(method: str, records: EncodedTable, budget: FitBudget, declared
     value = np.asarray(release.value, np.float64)
     anywhere = np.full(columns.width, np.inf)
     return LinearModel(value[1:], np.asarray(value[0] - centre @ value[1:]), 1.0, (-anywhere, anywhere))
-
-
-# ---- a progress bar for long fits: the stages and the steps of the descent, which are public ----
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.parquet import ArrowSource, pyarrow
-from discreet.linear.partition_results import Answer, PartitionResults
+from discreet.linear.partition_results import PartitionReply, PartitionResults
 from discreet.linear.partitions import NoRows
 from discreet.linear.row_source import Source
 
 Numbers = NDArray[np.int64]
 
 _ROWS = 2**16  # that are read at once
-_WRITTEN = 10**300  # whole numbers below are written out
+_WRITTEN = 10**300  # integers below are written out
 
 
 class FramePart(NamedTuple):
@@ -86,20 +86,20 @@ class Description(NamedTuple):
         return f"Description({self.place})"
 
 
-def describe_frame(task: Description) -> Answer:
+def describe_frame(task: Description) -> PartitionReply:
     """The number of rows and their digest in eight numbers; or a code. Never raises."""
     try:
         table = _arrow(task.frame)
         digest = np.frombuffer(bytes.fromhex(_digest(table)), np.uint32)
-        return Answer("sum", task.place, 0, np.array([table.num_rows, *digest], np.int64))
+        return PartitionReply("sum", task.place, 0, np.array([table.num_rows, *digest], np.int64))
     except BaseException:  # pyarrow's messages quote cells
-        return Answer("refused", task.place, 0)
+        return PartitionReply("refused", task.place, 0)
 
 
 class Descriptions(PartitionResults):
     """What each partition says of itself."""
 
-    def _validate_reply(self, answer: Answer, counts: Numbers) -> None:
+    def _validate_reply(self, answer: PartitionReply, counts: Numbers) -> None:
         if counts.shape != (9,) or counts[0] < 0:
             raise PlanViolation(f"Partition {answer.place} gave no description; the fit stops.")
 

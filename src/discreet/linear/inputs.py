@@ -123,7 +123,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
 
 
 def _as_compared(value: Any, kind: str) -> Any:
-    """A value as numpy compares it with a column exactly: beside a float it would round whole numbers beyond 2**53.
+    """A value as numpy compares it with a column exactly: beside a float it would round integers beyond 2**53.
 
     Python does not, and it is Python that compares the cells of the same column if one of them is missing.
     """
@@ -183,7 +183,7 @@ def cells_of(values: Any) -> NDArray[Any]:
     """A column as an array, of whose type and shape no cell decides. An item of a list that is no cell is missing."""
     if isinstance(values, OnDemand):
         return values[:]
-    return columns.list_table(values, 1)[:, 0] if is_list(values) else columns.cells_of(values)
+    return columns.list_table(values, 1)[:, 0] if is_list(values) else columns.column_to_array(values)
 
 
 def _array_of(values: Any) -> NDArray[Any]:

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from discreet.core.clipping import clip_norm_of
+from discreet.core.fp_errors import ignore_fp_errors
 from discreet.core.noise import BoundedSum
-from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Unit
 from discreet.linear.gate.people import People
@@ -56,7 +56,7 @@ class LinearHolder:
 
     _alone = False
 
-    @silently  # numbers that a narrower type does not hold are no reason to speak
+    @ignore_fp_errors  # numbers that a narrower type does not hold are no reason to speak
     def __init__(
         self,
         loss: Loss,

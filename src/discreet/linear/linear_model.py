@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.linear.encoder import Scaled
-from discreet.linear.gate.coordinates import Released
-from discreet.linear.glm.counts import Counts
+from discreet.linear.gate.coordinates import ReleasedCounts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.inference import Inference
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
@@ -38,8 +38,8 @@ class LinearModel:
     intercept: Array
     precision: float
     limits: tuple[Array, Array]
-    counts: Counts | None = None
-    released: Released | None = None
+    counts: ClassCounts | None = None
+    released: ReleasedCounts | None = None
     inference: Inference | None = None
     missing: Array | None = None
     borne_out: float = 1.0

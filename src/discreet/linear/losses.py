@@ -104,8 +104,6 @@ class Loss(ABC):
     def mean(self, u: ArrayLike) -> Floats:
         """What is predicted at score u."""
 
-    # ---- what a fit has to know ----
-
     @property
     def class_count(self) -> int:
         """How many classes there are; numbers and counts are one."""

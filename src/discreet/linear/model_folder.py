@@ -39,9 +39,6 @@ WHOLE = "weights, coefficients and model.json agree"
 SigningKey = Ed25519PrivateKey | str | os.PathLike[str]
 
 
-# ---- writing ----
-
-
 def save_model(fitted: Any, folder: str | os.PathLike[str], sign_with: SigningKey | None = None) -> None:
     """Write a fitted estimator into a new folder, which appears whole or not at all."""
     place = Path(folder)
@@ -108,9 +105,6 @@ def spending(certificate: Certificate) -> list[dict[str, Any]]:
         {"stage": name, "releases": releases, "noise_multiplier": noise, "share": releases / noise**2 / total}
         for name, releases, noise in stages
     ]
-
-
-# ---- reading ----
 
 
 def load(folder: str | os.PathLike[str]) -> FittedModel:

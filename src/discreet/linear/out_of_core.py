@@ -21,10 +21,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.grouping import NOBODY, number_of_id
+from discreet.core.grouping import MISSING_USER, number_of_id
 from discreet.linear.cells import dates, declared_codes, declared_numbers
 from discreet.linear.column_kinds import Column, Date, Numeric, Unit
-from discreet.linear.gate.shelf import no_room
+from discreet.linear.gate.block_cache import disk_full_message
 from discreet.linear.on_demand import OnDemand
 from discreet.linear.storage import Storage
 
@@ -62,7 +62,7 @@ def codec_for(column: Column | Unit) -> Codec:
 def _id_numbers(cells: Cells, known: dict[Any, int]) -> Cells:
     """The index of each id, NaN for nobody."""
     found = np.array([number_of_id(cell, known) for cell in cells.tolist()], np.float64)
-    return np.where(found == NOBODY, np.nan, found)
+    return np.where(found == MISSING_USER, np.nan, found)
 
 
 def write_rows(
@@ -99,7 +99,7 @@ def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
         while rows:
             file.write(rows.pop(0).view(np.uint8).data)
     except OSError as error:
-        raise no_room(storage.folder, error) from None
+        raise disk_full_message(storage.folder, error) from None
 
 
 class OutOfCoreTable:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from discreet.core.columns import cells_of
+from discreet.core.columns import column_to_array
 from discreet.errors import InvalidParameter, missing_extra
 from discreet.linear.cells import Read
 from discreet.linear.declarations import refuse_nested
@@ -84,7 +84,7 @@ class ArrowSource(Source):
     def table(self, batch: Any, readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
         names = (*readers, *keep)
         cells = {name: cast_each(batch.column(name), self.schema.field(name).type) for name in names}
-        columns = {name: read(cells_of(cells[name])) for name, read in readers.items()}
+        columns = {name: read(column_to_array(cells[name])) for name, read in readers.items()}
         return Table(columns, batch.num_rows, {name: cells[name] for name in keep})
 
     def progress(self) -> float:

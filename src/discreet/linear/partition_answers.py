@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import DiscreetError
-from discreet.linear.gate.partitioned_rows import Asked, Question
+from discreet.linear.gate.partitioned_rows import PartitionQuery, QueryContext
 from discreet.linear.gate.private_table import PrivateTable
 from discreet.linear.packed_questions import unpack
-from discreet.linear.partition_results import Answer
+from discreet.linear.partition_results import PartitionReply
 from discreet.linear.user_routing import Share
 from discreet.trusted.plain_data import digest_of
 
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     target: str | None
 
 
-class Task(NamedTuple):
+class PartitionTask(NamedTuple):
     """A question to a share of the table. ``reading`` may be None for a worker that has read the rows.
 
     ``fit`` is a name that no other fit has, nor the same one after its driver was restarted: rows are kept under it.
@@ -40,7 +40,7 @@ class Task(NamedTuple):
     fit: str
     share: Share
     reading: Reading | None
-    question: Question
+    question: PartitionQuery
 
     @property
     def place(self) -> int:
@@ -53,7 +53,7 @@ class Task(NamedTuple):
         return self.question.release
 
 
-def answer(task: Task) -> Answer:
+def answer(task: PartitionTask) -> PartitionReply:
     """The sum of a partition, or a code. Never raises: an exception would carry what it was raised for.
 
     Guarantee: a function of the files and of the question alone, however often and wherever it is asked.
@@ -62,10 +62,10 @@ def answer(task: Task) -> Answer:
         found = _answer(task)
     except BaseException:  # a traceback could hold a row
         found = "failed"
-    return Answer(found, task.place, task.release) if isinstance(found, str) else found
+    return PartitionReply(found, task.place, task.release) if isinstance(found, str) else found
 
 
-def _answer(task: Task) -> Answer | str:
+def _answer(task: PartitionTask) -> PartitionReply | str:
     try:
         if not task.share.part.unchanged(thoroughly=False):
             return "changed"
@@ -87,10 +87,10 @@ def _answer(task: Task) -> Answer | str:
             return "behind"
         counts = np.asarray(rows._total(asked.query, question.grid))
     bound = float(asked.query.bound)
-    return Answer("sum", task.place, task.release, counts, bound, question.grid, question.digest)
+    return PartitionReply("sum", task.place, task.release, counts, bound, question.grid, question.digest)
 
 
-def _kept_rows(task: Task) -> _Kept | None:
+def _kept_rows(task: PartitionTask) -> _Kept | None:
     """What is kept of a partition; None if it has not been read and the task does not say how.
 
     Rows of earlier fits, and the oldest of too many, are let go.
@@ -126,7 +126,7 @@ class _Kept:
     made: dict[str, tuple[bytes, Any]] = field(default_factory=dict)
     parts: dict[bytes, Any] = field(default_factory=dict)
 
-    def read(self, task: Task) -> str | None:
+    def read(self, task: PartitionTask) -> str | None:
         """Read the rows; a code if they cannot be read."""
         if task.reading is None:
             return "behind"
@@ -141,7 +141,7 @@ class _Kept:
             return "unreadable"
         return None
 
-    def rows(self, view: bytes, asked: Asked) -> Any:
+    def rows(self, view: bytes, asked: QueryContext) -> Any:
         """The rows that a query is asked of."""
         assert self.table is not None
         table, key = self.table, view

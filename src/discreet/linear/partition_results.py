@@ -3,7 +3,7 @@
 >>> like = BoundedSum(np.zeros(1, np.int64), 1.0, grid=2.0**-10)
 >>> sums = PartitionSums(release=0, places=2, like=like, most=(5, 5))
 >>> for place, count in [(1, 7), (0, 5), (1, 7)]:  # the second partition answers twice
-...     sums.add(Answer("sum", place, 0, np.array([count]), 1.0, 2.0**-10))
+...     sums.add(PartitionReply("sum", place, 0, np.array([count]), 1.0, 2.0**-10))
 >>> sums.total().tolist()
 [12]
 """
@@ -31,7 +31,7 @@ _FATAL = {
 """Codes after which asking again would not help."""
 
 
-class Answer(NamedTuple):
+class PartitionReply(NamedTuple):
     """A worker's reply: an integer sum (``code`` is ``"sum"``), or a code that reveals nothing about its rows.
 
     ``public`` is the digest of the public inputs that the worker used.
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     public: str = ""
 
 
-def reply(share: Any, compute: Callable[[], Answer]) -> Answer:
+def reply(share: Any, compute: Callable[[], PartitionReply]) -> PartitionReply:
     """Return the reply that ``compute`` makes for a share of the table, or a code if a file changed or it raised.
 
     Guarantee: never raises, because an exception could carry a record.
@@ -62,7 +62,7 @@ def reply(share: Any, compute: Callable[[], Answer]) -> Answer:
         code = "refused"
     except BaseException:
         code = "failed"
-    return Answer(code, share.place, 0)
+    return PartitionReply(code, share.place, 0)
 
 
 class PartitionResults(ABC):
@@ -80,7 +80,7 @@ class PartitionResults(ABC):
         """Partitions that have not replied."""
         return [place for place in range(self._places) if place not in self._known]
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: PartitionReply) -> None:
         """Record a reply, if it holds numbers; raise if it is inconsistent."""
         if answer.code in _FATAL:
             raise PlanViolation(f"Partition {answer.place}: {_FATAL[answer.code]}")
@@ -96,7 +96,7 @@ class PartitionResults(ABC):
             raise PlanViolation(f"Partition {answer.place} gave two different sums; the fit stops.")
 
     @abstractmethod
-    def _validate_reply(self, answer: Answer, counts: Counts) -> None:
+    def _validate_reply(self, answer: PartitionReply, counts: Counts) -> None:
         """Raise if no partition could have replied so."""
 
     def answers(self) -> list[Counts]:
@@ -121,7 +121,7 @@ class PartitionSums(PartitionResults):
         super().__init__(places)
         self._release, self._like, self._most, self._public = release, like, most, public
 
-    def _validate_reply(self, answer: Answer, counts: Counts) -> None:
+    def _validate_reply(self, answer: PartitionReply, counts: Counts) -> None:
         like, place = self._like, answer.place
         theirs = (answer.release, answer.clip_norm, answer.grid, answer.public)
         if theirs != (self._release, like.clip_norm, like.grid, self._public):

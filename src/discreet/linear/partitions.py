@@ -19,7 +19,7 @@ from discreet.linear.row_source import Source, files_of
 from discreet.linear.tables import table_in
 
 
-class Part(NamedTuple):
+class PartitionFile(NamedTuple):
     """A Parquet file, and how it is told that it changed."""
 
     path: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     groups: tuple[int, ...]
 
     @classmethod
-    def of(cls, path: str) -> Part:
+    def of(cls, path: str) -> PartitionFile:
         from discreet.linear.parquet import pyarrow
 
         about = os.stat(path)
@@ -45,13 +45,13 @@ class Part(NamedTuple):
         return cls(path, about.st_size, about.st_mtime_ns, int(inside.num_rows), groups)
 
     def __repr__(self) -> str:
-        return f"Part({self.path})"  # the number of rows is private
+        return f"PartitionFile({self.path})"  # the number of rows is private
 
     def unchanged(self, thoroughly: bool = True) -> bool:
         """Whether the file is still this one: by size and time, and thoroughly by what it says of its row groups."""
         about = os.stat(self.path)
         same = (about.st_size, about.st_mtime_ns) == (self.size, self.changed)
-        return same and (not thoroughly or Part.of(self.path) == self)
+        return same and (not thoroughly or PartitionFile.of(self.path) == self)
 
     def source(self) -> Source:
         """The rows, to be read."""
@@ -66,7 +66,7 @@ class Partitions:
 
     def __init__(self, pattern: str | os.PathLike[str]) -> None:
         self.pattern = os.fspath(pattern)
-        self.parts = tuple(Part.of(os.path.abspath(path)) for path in files_of(self.pattern))
+        self.parts = tuple(PartitionFile.of(os.path.abspath(path)) for path in files_of(self.pattern))
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -33,8 +33,8 @@ from typing import Any
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.charts import Picture, Series, html_table, line_chart
 from discreet.errors import one_of, real, whole
-from discreet.guarantee import Budget, Neighbours, contributions_apart, neighbours_named
-from discreet.linear.secret_sample import amplified_budget
+from discreet.guarantee import Budget, Neighbours, neighbours_named, sensitivity_factor
+from discreet.linear.subsampling import amplified_budget
 
 EPSILONS = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)
 SCORES = {"classification": "accuracy", "regression": "R2", "counts": "D2"}
@@ -51,7 +51,7 @@ class Preview:
     ``columns`` are counted after encoding. ``best`` is the score hoped for without privacy (accuracy, R2, or D2 for
     counts), ``guess`` the accuracy of always naming the most frequent class. Without ``best`` the ranges are of the
     share that is kept of what a model without privacy gains over guessing. ``sample`` is the share of the records
-    that are looked at (:mod:`~discreet.linear.secret_sample`).
+    that are looked at (:mod:`~discreet.linear.subsampling`).
     """
 
     records: int
@@ -106,10 +106,8 @@ class Preview:
         inner = Budget(epsilon, self.delta, self.neighbours)
         if self.sample < 1:
             inner = amplified_budget(inner, self.sample)
-        strength = gaussian_mu(inner.epsilon, inner.delta) / contributions_apart(self.neighbours)
+        strength = gaussian_mu(inner.epsilon, inner.delta) / sensitivity_factor(self.neighbours)
         return 1 / math.hypot(1, constant * size / (self.records * self.sample * strength))
-
-    # ---- for people ----
 
     @property
     def score(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.core.grouping import person_of
+from discreet.core.grouping import canonical_user_id
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
@@ -42,7 +42,7 @@ from discreet.linear.storage import Storage
 Array = NDArray[np.float64]
 
 
-class Target(NamedTuple):
+class DeclaredTarget(NamedTuple):
     """What is declared of a target: its ``classes``, or None for numbers; ``column`` is that of the schema.
 
     ``counts`` are numbers of at least 0. ``class_weight`` are the public weights of the classes.
@@ -92,7 +92,7 @@ class PrivateReader:
     elsewhere, from its source and ``y``; whatever it returns, each cell is read by itself.
     """
 
-    target: Target
+    target: DeclaredTarget
     columns: Callable[[Source, Any], Mapping[str, Column | Unit]]
     schema: Schema | None = None
     unit: Unit | None = None
@@ -114,7 +114,7 @@ class PrivateReader:
         for place in chosen_rows(table._row_count()):
             row = (_one_row(values, place) for values in (X, y, sample_weight, people))
             alone, _, own = read_alone(resolved._read, *row)
-            if ids is not None and person_of(ids[place]) != person_of(own[0]):
+            if ids is not None and canonical_user_id(ids[place]) != canonical_user_id(own[0]):
                 raise PlanViolation("The id of a row is read otherwise alone; nothing was released.")
             if table._weights is not None:
                 compare_rows([table._weights[place : place + 1]], [alone._weights])

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 _FORMAT = "discreet public log 3"
 
 
-class Entry(NamedTuple):
+class ReleaseEntry(NamedTuple):
     """A released value, the stage that released it, and the digest of its query."""
 
     stage: str
@@ -49,7 +49,7 @@ class PublicLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: str, about: str) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ReleaseEntry] = []
         self._asked = 0
         self.run, self._folder, self._about = run, None if folder is None else Path(folder), about
 
@@ -84,7 +84,7 @@ class PublicLog:
         while (path := self._path(len(self.entries))).exists():
             with np.load(path, allow_pickle=False) as found:
                 value = np.asarray(found["value"], np.float64)
-                self.entries.append(Entry(str(found["stage"]), str(found["query"]), value))
+                self.entries.append(ReleaseEntry(str(found["stage"]), str(found["query"]), value))
 
     def _tag(self, key: Path) -> str:
         return hmac.digest(bytes.fromhex(key.read_text()), self._about.encode(), "sha256").hex()
@@ -120,7 +120,7 @@ class PublicLog:
 
     def append(self, stage: str, query: bytes, value: Array) -> None:
         """Write the value of a release down that the log did not hold."""
-        entry = Entry(stage, query.hex(), value)
+        entry = ReleaseEntry(stage, query.hex(), value)
         if self._folder is not None:
             with whole_file(self._path(len(self.entries)), "wb") as file:
                 np.savez(file, stage=stage, query=entry.query, value=value)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ class Tape:
     releases: list[Recorded] = field(default_factory=list)
 
 
-class RecordingSpending(Spending):
+class RecordingSpending(BudgetAllocator):
     """Spending of a fit that writes every release onto a tape."""
 
     def __init__(self, tape: Tape, *known: Any, **options: Any) -> None:

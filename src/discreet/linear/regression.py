@@ -16,10 +16,10 @@ from discreet.linear.declarations import target_range
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Huber, Loss, Poisson, Squared
-from discreet.linear.private_reader import Target
+from discreet.linear.private_reader import DeclaredTarget
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -31,10 +31,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     _task = "regression"
 
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         if reset:
             self.target_bounds_ = target_range(self._declared_bounds())
-        return Target(self._target_column(), counts=self._task == "counts")
+        return DeclaredTarget(self._target_column(), counts=self._task == "counts")
 
     def _declared_bounds(self) -> Any:
         """The bounds of the target as declared: here, or by the target of the schema."""
@@ -49,7 +49,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return super()._settings() | {"target_bounds": plain(self._declared_bounds())}
 
     def _target_range(
-        self, table: Any, least: int | None, spending: Spending | None
+        self, table: Any, least: int | None, spending: BudgetAllocator | None
     ) -> tuple[float, float] | None:
         if self.target_bounds_ is None:
             if spending is None:

@@ -105,8 +105,6 @@ class Schema:
         """What a fit has to read of a table."""
         return {**self.columns} if self.unit is None else {**self.columns, self.unit.column: self.unit}
 
-    # ---- reading and writing ----
-
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Schema:
         """Read ``schema.toml``."""

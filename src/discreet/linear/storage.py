@@ -3,7 +3,7 @@
 A fit goes through its encoded rows fifty times. What fits into :attr:`Storage.memory` stays there; the rest is
 written once to a scratch file and mapped. The file has no name from the moment it is made, nobody else may open it,
 and it is gone when the process ends, however it ends; what its blocks held stays on the disk until they are used
-again, as for any file (:mod:`discreet.linear.gate.shelf`).
+again, as for any file (:mod:`discreet.linear.gate.block_cache`).
 
 Nothing here has to be believed for the guarantee: it is how much memory may be used, and where the file is made.
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from discreet.errors import InvalidParameter, whole
-from discreet.linear.gate.shelf import Shelf
+from discreet.linear.gate.block_cache import BlockCache
 
 MEMORY = 2**28
 """Bytes of encoded and transformed rows that a fit keeps in memory."""
@@ -50,6 +50,6 @@ class Storage:
             return memory
         return cls() if memory is None else cls(memory)
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> BlockCache:
         """The storage of one fit."""
-        return Shelf(self.memory, self.folder)
+        return BlockCache(self.memory, self.folder)

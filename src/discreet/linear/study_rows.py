@@ -22,23 +22,23 @@ from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.losses import Loss
 from discreet.trusted.opaque import Opaque
-from discreet.trusted.spending import Answer, Progress
+from discreet.trusted.spending import NoisyAnswer, Progress
 
 Array = NDArray[np.float64]
 
 
-class Released(NamedTuple):
+class JointSum(NamedTuple):
     """The sum of the parties' noisy integers, and by how much its noise is larger than that of one table's fit."""
 
     counts: NDArray[np.int64]
     noise: float
 
 
-Ask = Callable[[Question, Gaussian], Released]
+Ask = Callable[[Question, Gaussian], JointSum]
 """Sends a question to all parties, who answer with this noise, and returns the sum of their answers."""
 
 
-class Scale(Protocol):
+class StageNoise(Protocol):
     """The noise of a share of the budget, with the numbers of a fit of one table."""
 
     @property
@@ -123,7 +123,7 @@ class JointSpending:
     log = None
     trusted = True
 
-    def __init__(self, budget: Budget, scale: Scale, noise: float, ask: Ask) -> None:
+    def __init__(self, budget: Budget, scale: StageNoise, noise: float, ask: Ask) -> None:
         self.budget, self._scale, self._noise, self._ask = budget, scale, noise, ask
         self.strength = scale.gdp_mu / noise
         self.most_records = scale.most_records
@@ -156,7 +156,7 @@ class JointSpending:
         self._names.add(free)
         return free
 
-    def release(self, stage: JointStage, step: int, rows: StudyRows, query: Any) -> Answer:
+    def release(self, stage: JointStage, step: int, rows: StudyRows, query: Any) -> NoisyAnswer:
         """Ask the parties. For stages."""
         self.questions += 1
         asked = (self.questions, stage.name, stage.share, stage.steps)
@@ -166,7 +166,7 @@ class JointSpending:
         if released.counts.dtype != np.int64 or released.counts.shape != (query.size,):
             raise PlanViolation(f"A sum of {query.size} integers was asked for. Got other numbers.")
         self.tell(stage.name, step, stage.steps)
-        return Answer(
+        return NoisyAnswer(
             np.asarray(released.counts * grid, np.float64),
             event.noise_multiplier * bound * released.noise,
             grid,
@@ -237,7 +237,7 @@ class JointStage:
         """Contribution of one record / noise of the average of all releases of the stage."""
         return math.sqrt(self.steps) / self.noise_multiplier
 
-    def ask(self, rows: Any, query: Any) -> Answer:
+    def ask(self, rows: Any, query: Any) -> NoisyAnswer:
         """The sum that a query asks for, with the parties' noise."""
         if self._used >= self.steps:
             raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")

@@ -1,6 +1,6 @@
 """Which effects are real, as a table for people: :class:`Summary`, which ``model.summary()`` gives.
 
->>> lines = (Line("age", 0.041, 0.008), Line("region=north", None, None, "region=south"))
+>>> lines = (EffectRow("age", 0.041, 0.008), EffectRow("region=north", None, None, "region=south"))
 >>> print(Summary("logistic regression of 'ill'", lines, "what is estimated.", 0.9))
 logistic regression of 'ill'
                                  coef  std err        z  P>|z|      [0.05     0.95]
@@ -25,7 +25,7 @@ from scipy.special import ndtr, ndtri
 
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
-from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.glm.inference import Inference
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ _CLEAR = 3.0  # standard deviations of noise
 _NAME, _LONGEST, _SHOWN = 26, 60, 3  # letters of a name, at least and at most; pooled values that are named
 
 
-class Line(NamedTuple):
+class EffectRow(NamedTuple):
     """One effect: its coefficient and standard error in the table's units, None if it is not resolved.
 
     ``against`` names the value of a category that it is a difference from.
@@ -55,8 +55,8 @@ class Line(NamedTuple):
         """Where the coefficient is, with this confidence."""
         if self.coefficient is None or self.error is None:
             return None
-        reach = float(ndtri((1 + confidence) / 2)) * self.error
-        return self.coefficient - reach, self.coefficient + reach
+        half_width = float(ndtri((1 + confidence) / 2)) * self.error
+        return self.coefficient - half_width, self.coefficient + half_width
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Summary:
     """
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[EffectRow, ...]
     estimand: str
     confidence: float = 0.95
 
-    def __getitem__(self, name: str) -> Line:
+    def __getitem__(self, name: str) -> EffectRow:
         """The line of this name."""
         for line in self.lines:
             if line.name == name:
@@ -82,7 +82,7 @@ class Summary:
         """Plain data, which makes a frame: ``pandas.DataFrame(summary.to_dict())``."""
         return [self._row(line) for line in self.lines]
 
-    def _row(self, line: Line) -> dict[str, Any]:
+    def _row(self, line: EffectRow) -> dict[str, Any]:
         row = {"name": line.name, "coefficient": line.coefficient, "standard_error": line.error}
         interval = line.interval(self.confidence) or (None, None)
         row |= {"lower": interval[0], "upper": interval[1], "against": line.against}
@@ -93,7 +93,7 @@ class Summary:
         tail = (1 - self.confidence) / 2
         return "coef", "std err", "z", "P>|z|", f"[{tail:.4g}", f"{1 - tail:.4g}]"
 
-    def _cells(self, line: Line) -> tuple[str, ...] | None:
+    def _cells(self, line: EffectRow) -> tuple[str, ...] | None:
         interval = line.interval(self.confidence)
         if line.coefficient is None or line.error is None or interval is None:
             return None
@@ -109,7 +109,7 @@ class Summary:
         rows = [f"{_short(line.name, size):<{size}} {self._text(line, widths)}" for line in self.lines]
         return "\n".join([self.title, " " * (size + 1) + heads, rule, *rows, rule, *self._notes()])
 
-    def _text(self, line: Line, widths: tuple[int, ...]) -> str:
+    def _text(self, line: EffectRow, widths: tuple[int, ...]) -> str:
         cells = self._cells(line)
         if cells is None:
             return f"    {_UNRESOLVED}"
@@ -139,11 +139,13 @@ class Summary:
         return table + notes
 
 
-def summary_lines(inference: Inference | None, encoding: Encoding, names: Iterable[str]) -> tuple[Line, ...]:
+def summary_lines(
+    inference: Inference | None, encoding: Encoding, names: Iterable[str]
+) -> tuple[EffectRow, ...]:
     """The lines of a fit in the table's units; without an inference, none of them is resolved."""
     columns = list(map(str, names))
     if inference is None:
-        return tuple(Line(name, None, None) for name in (INTERCEPT, *columns))
+        return tuple(EffectRow(name, None, None) for name in (INTERCEPT, *columns))
     lines, merge = inference.lines, inference.lines.matrix
     slopes, shifts = encoding.in_units_of_table(merge, np.zeros(merge.shape[1]))
     combinations = np.zeros((merge.shape[1] + 1, merge.shape[1] + 1))
@@ -156,16 +158,16 @@ def summary_lines(inference: Inference | None, encoding: Encoding, names: Iterab
     ]
     told = zip(labels, *(values.tolist() for values in inference.estimate(combinations)), strict=True)
     found = [
-        Line(name, value if clear else None, error if clear else None, against)
+        EffectRow(name, value if clear else None, error if clear else None, against)
         for (name, against), value, error, clear in told
     ]
-    return (*found, *(Line(columns[j], None, None) for j in lines.hidden))
+    return (*found, *(EffectRow(columns[j], None, None) for j in lines.hidden))
 
 
-def lines_from(data: Iterable[Mapping[str, Any]]) -> tuple[Line, ...]:
+def lines_from(data: Iterable[Mapping[str, Any]]) -> tuple[EffectRow, ...]:
     """The lines of a saved model."""
     keys = ("name", "coefficient", "standard_error", "against")
-    return tuple(Line(*(line[key] for key in keys)) for line in data)
+    return tuple(EffectRow(*(line[key] for key in keys)) for line in data)
 
 
 def estimand_of(
@@ -197,7 +199,7 @@ def estimand_of(
     )
 
 
-def cut_columns(released: Released | None, names: Sequence[str]) -> list[str]:
+def cut_columns(released: ReleasedCounts | None, names: Sequence[str]) -> list[str]:
     """The numeric columns whose outermost bin holds far more records than the one beside it, which is not empty.
 
     So many were clamped to the bound. Values of a scale, such as 0 and 1, have empty bins beside them. Depends on

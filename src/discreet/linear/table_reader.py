@@ -37,11 +37,11 @@ from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
 from discreet.linear.inputs import without_column
 from discreet.linear.losses import Loss
-from discreet.linear.private_reader import Header, PrivateReader, Target, feature_table
+from discreet.linear.private_reader import DeclaredTarget, Header, PrivateReader, feature_table
 from discreet.linear.row_source import Source
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]
@@ -173,7 +173,7 @@ class TableReader(Declarations):
         return Numeric()
 
     @abstractmethod
-    def _target(self, reset: bool) -> Target:
+    def _target(self, reset: bool) -> DeclaredTarget:
         """What is declared of the target, or known of it from the first fit."""
 
     def _note_columns(self, header: Header, reset: bool) -> None:
@@ -196,7 +196,9 @@ class TableReader(Declarations):
         self._note_columns(header, reset)
         return table
 
-    def _count_first(self, table: Any, least: int | None, spending: Spending | None) -> FirstCounts | None:
+    def _count_first(
+        self, table: Any, least: int | None, spending: BudgetAllocator | None
+    ) -> FirstCounts | None:
         """The records, if there are bounds to be learnt, which is worth it if they are enough."""
         if self.bounds is not None or self.row_norm is not None or spending is None:
             return None
@@ -213,7 +215,7 @@ class TableReader(Declarations):
         read: PrivateTable,
         table: Any,
         least: int | None,
-        spending: Spending | None,
+        spending: BudgetAllocator | None,
         counted: FirstCounts | None,
     ) -> Encoding:
         """The encoding that was declared; what was not is learnt out of the budget.
@@ -248,7 +250,7 @@ class TableReader(Declarations):
         return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
 
 
-def known_spending(spending: Spending | None) -> Spending:
+def known_spending(spending: BudgetAllocator | None) -> BudgetAllocator:
     if spending is None:
         raise InvalidParameter(
             "bounds", None, "must be declared for this method; only 'recipe' can learn them."
@@ -257,7 +259,7 @@ def known_spending(spending: Spending | None) -> Spending:
 
 
 def _learn_ranges(
-    table: Any, view: UndeclaredColumns, spending: Spending | None, counted: FirstCounts | None
+    table: Any, view: UndeclaredColumns, spending: BudgetAllocator | None, counted: FirstCounts | None
 ) -> Learned:
     """Ranges for columns that have no bounds; with few records they get more of the budget, with too few nothing."""
     spending = known_spending(spending)

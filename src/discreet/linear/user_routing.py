@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.columns import list_cells
-from discreet.core.grouping import NOBODY, person_of
+from discreet.core.grouping import MISSING_USER, canonical_user_id
 from discreet.errors import PlanViolation
 from discreet.linear.cells import Read
-from discreet.linear.partition_results import Answer, PartitionResults, reply
+from discreet.linear.partition_results import PartitionReply, PartitionResults, reply
 from discreet.linear.row_source import ManySources, Source, Table
 
 Codes = NDArray[np.int64]
@@ -46,21 +46,21 @@ class Ids(NamedTuple):
     def id_hashes(self, cells: Any) -> Codes:
         """Return a hash for each cell of an Arrow array; -1 for missing ids.
 
-        Guarantee: cells that are the same person by :func:`~discreet.core.grouping.person_of` have the same hash, in
-        all files, whatever their types.
+        Guarantee: cells that are the same person by :func:`~discreet.core.grouping.canonical_user_id` have the same
+        hash, in all files, whatever their types.
         """
         encoded = cells.dictionary_encode()
         each = [self._id_hash(cell) for cell in list_cells(encoded.dictionary)]
-        known = np.array([*each, NOBODY], np.int64)
+        known = np.array([*each, MISSING_USER], np.int64)
         found: Codes = known[
             encoded.indices.cast("int64").fill_null(len(each)).to_numpy(zero_copy_only=False)
         ]
         return found
 
     def _id_hash(self, cell: Any) -> int:
-        person = person_of(cell)
+        person = canonical_user_id(cell)
         if person is None:
-            return NOBODY
+            return MISSING_USER
         if isinstance(person, Number):
             person = f"{hash(person)} a number"  # equal numbers of all kinds have equal hashes
         if not isinstance(person, str):
@@ -97,7 +97,7 @@ class UserRoute(NamedTuple):
     def holds(self, id_hashes: Codes, file: int) -> NDArray[np.bool_]:
         """Return a mask of the rows of a file that this partition adds up."""
         at = np.searchsorted(self.split, id_hashes)
-        split = np.append(self.split, NOBODY - 1)[at] == id_hashes
+        split = np.append(self.split, MISSING_USER - 1)[at] == id_hashes
         moved = split & (id_hashes % self.places == self.place)
         found: NDArray[np.bool_] = moved | ~split if file == self.place else moved
         return found
@@ -174,17 +174,17 @@ class UserCountTask(NamedTuple):
     ids: Ids
 
 
-def count_users(task: UserCountTask) -> Answer:
+def count_users(task: UserCountTask) -> PartitionReply:
     """Return the sorted hashes of a file and the number of rows of each, or a code. Never raises."""
 
-    def people() -> Answer:
+    def people() -> PartitionReply:
         column, found = task.ids.column, [np.empty(0, np.int64)]
         for chunk in task.share.source().chunks({}, [column]):
             if len(chunk):
                 found.append(task.ids.id_hashes(chunk.kept[column]))
         id_hashes = np.concatenate(found)
-        counted = np.unique(id_hashes[id_hashes != NOBODY], return_counts=True)
-        return Answer("sum", task.share.place, 0, np.array(counted, np.int64))
+        counted = np.unique(id_hashes[id_hashes != MISSING_USER], return_counts=True)
+        return PartitionReply("sum", task.share.place, 0, np.array(counted, np.int64))
 
     return reply(task.share, people)
 
@@ -196,7 +196,7 @@ class UserCounts(PartitionResults):
         super().__init__(len(most))
         self._most = most
 
-    def _validate_reply(self, answer: Answer, counts: Codes) -> None:
+    def _validate_reply(self, answer: PartitionReply, counts: Codes) -> None:
         fits = counts.ndim == 2 and len(counts) == 2
         if not (fits and (np.diff(counts[0]) > 0).all() and (counts >= 0).all()):
             raise PlanViolation(f"Partition {answer.place} gave no list of people; the fit stops.")

@@ -4,10 +4,10 @@ from discreet.parties.arrangement import Arrangement
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
 from discreet.parties.messages import Holder, Transport
 from discreet.parties.notes import sgd1_noise_std
+from discreet.parties.observation.observers import noise_for, observers
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
-from discreet.parties.who_sees.observers import noise_for, observers
 
 __all__ = [
     "Arrangement",

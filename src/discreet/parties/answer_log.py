@@ -6,7 +6,7 @@ nothing is answered in two ways, and a coordinator or a party that was killed lo
 With secure sums an answer holds a share of the noise only, so the files are readable by their owner alone.
 
 >>> log = AnswerLog(None)
->>> log.append(Entry(1, "counts", 0.1, 1, ("Blocks",), "00", 1e-20, np.array([7])))
+>>> log.append(AnswerEntry(1, "counts", 0.1, 1, ("Blocks",), "00", 1e-20, np.array([7])))
 >>> log.find(1).counts, log.last
 (array([7]), 1)
 """
@@ -28,7 +28,7 @@ FORMAT = "discreet answer 1"
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class AnswerEntry:
     """One answer: the number of the question, the stage that paid for it, its digest, and the noisy integers.
 
     ``distance`` is that of its noise to continuous noise. ``survivors`` are the parties for whose sum this party has
@@ -54,7 +54,7 @@ class Entry:
         return buffer.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Entry:
+    def from_bytes(cls, content: bytes) -> AnswerEntry:
         """The inverse of :meth:`to_bytes`, or :class:`ValueError` and its relatives."""
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             counts, about = stored["counts"], parse_json(stored["about"].tobytes().decode(), "answer")
@@ -73,14 +73,14 @@ class AnswerLog:
 
     def __init__(self, folder: str | Path | None) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, AnswerEntry] = {}
         if self._folder is not None and self._folder.exists():
             for path in sorted(self._folder.glob("answer-*.npz")):
                 entry = _read(path)
                 self._entries[entry.number] = entry
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[AnswerEntry, ...]:
         """All answers."""
         return tuple(self._entries.values())
 
@@ -89,11 +89,11 @@ class AnswerLog:
         """The number of the last question that was answered; 0 if there is none."""
         return max(self._entries, default=0)
 
-    def find(self, number: int) -> Entry | None:
+    def find(self, number: int) -> AnswerEntry | None:
         """The answer to the question of this number."""
         return self._entries.get(number)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: AnswerEntry) -> None:
         """Write down an answer, before anybody sees it."""
         if entry.number <= self.last:
             raise LedgerCorrupted("An answer with this number, or a later one, was given before.")
@@ -106,7 +106,7 @@ class AnswerLog:
             self._write(replace(entry, survivors=survivors))
         return self._entries[number].survivors == survivors
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: AnswerEntry) -> None:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(
@@ -115,9 +115,9 @@ class AnswerLog:
         self._entries[entry.number] = entry
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path) -> AnswerEntry:
     try:
-        return Entry.from_bytes(path.read_bytes())
+        return AnswerEntry.from_bytes(path.read_bytes())
     except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile):
         raise LedgerCorrupted(
             f"{path} holds no answer of a study. Restore it; without it nothing more can be answered."

@@ -2,7 +2,7 @@
 
 An :class:`Arrangement` holds numbers that all parties know before the first record is touched: the algorithm,
 how many records each party declared, how much noise a party adds, how often it is asked. It holds nothing of the
-data, so it may be published. :func:`discreet.parties.who_sees.observers.observers` turns it into a table.
+data, so it may be published. :func:`discreet.parties.observation.observers.observers` turns it into a table.
 
 >>> hospitals = {"hospital-a": 1200, "hospital-b": 800, "hospital-c": 2000}
 >>> arrangement = Arrangement("sgd2", hospitals, noise_multiplier=40.0, rounds=200)
@@ -23,7 +23,7 @@ from typing import Any
 from discreet.errors import InvalidParameter, one_of, real, whole
 from discreet.events.common import MAX_COUNT
 from discreet.guarantee import Neighbours, Unit, neighbours_named, unit_named
-from discreet.parties.who_sees.binomial import chance_above, most_likely_count
+from discreet.parties.observation.binomial import chance_above, most_likely_count
 
 ALGORITHMS = ("sgd1", "sgd2", "recipe")
 AGGREGATIONS = ("plain", "secure")
@@ -46,7 +46,7 @@ class Arrangement:
     * ``parties``: the declared, public number of records of each.
     * ``noise_multiplier``: noise on a message in units of the clip norm (of the scaled gradient in SGD1). With
       secure sums it is the noise that the sum needs; each party adds a share of it, see :attr:`noise_share`.
-      None while it is still to be found by :func:`~discreet.parties.who_sees.observers.noise_for`.
+      None while it is still to be found by :func:`~discreet.parties.observation.observers.noise_for`.
     * ``rounds``: rounds of SGD2, or tokens of SGD1; the notes' n^2 tokens unless given.
     * ``dropouts``: so many parties may be missing at a time; their noise is missing then, too.
     * ``colluders``: so many parties may pool what they know.
@@ -56,7 +56,8 @@ class Arrangement:
     * ``rate`` (SGD2): below 1 each record joins a round by its owner's secret coin.
     * ``weights`` (SGD2): public factors of the parties' noisy sums; 1 for all unless given.
     * ``most_uses`` (SGD1): a party refuses to use a record more often, whatever the coordinator asks.
-    * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.who_sees.views.contracted_noise`.
+    * ``contraction`` (SGD2): a promise about the loss, see
+    :func:`~discreet.parties.observation.observer_views.contracted_noise`.
     * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
     * ``robust`` (SGD2, plain): the coordinator looks at every message by itself before it adds up, so that the model
       is no function of their sum, and the noise of other parties hides nothing.
@@ -149,8 +150,6 @@ class Arrangement:
         if self.aggregation == "secure" and self.dropouts + self.colluders >= self.smallest_group:
             remedy = f"with dropouts={self.dropouts} no honest party would be left to add noise."
             raise InvalidParameter("colluders", self.colluders, remedy)
-
-    # ---- what follows from it ----
 
     @property
     def records(self) -> int:

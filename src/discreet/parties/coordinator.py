@@ -28,14 +28,22 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.events import Gaussian
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.joint import Ending, Model, is_of, refuse_strangers
-from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
-from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
+from discreet.parties.joint import FinalModel, Model, is_of, refuse_strangers
+from discreet.parties.messages import (
+    Backoff,
+    CoordinatorClient,
+    DirectTransport,
+    Message,
+    Refusal,
+    Roster,
+    Transport,
+)
+from discreet.parties.observation.observers import ObserverTable, observers
+from discreet.parties.optimizers import Iterate, UpdateRule, averages, predicted_excess_risk, step_size
 from discreet.parties.question_sums import Body, QuestionSums
 from discreet.parties.round_sums import PlainSums, SecureSums
 from discreet.parties.state import ReleasedSum, State, StateFile
 from discreet.parties.study import Study
-from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]
 
@@ -149,10 +157,10 @@ class Coordinator:
         self.study = study
         self._strategy, self._stage = strategy, ""
         self._roster = _checked_roster(roster, study, transport)
-        self._asking = Asking(study, transport, self._roster, signing_key)
+        self._asking = CoordinatorClient(study, transport, self._roster, signing_key)
         self._file = StateFile(state_file) if isinstance(state_file, str | Path) else state_file
         self._progress = progress
-        self._descent = None if study.algorithm == "recipe" else Descent(study, step_size(study))
+        self._descent = None if study.algorithm == "recipe" else UpdateRule(study, step_size(study))
         found = None if self._file is None else self._file.load(study.digest())
         self._resumed = found is not None
         self._state = found or self._fresh(start, stream or system_stream())
@@ -166,8 +174,6 @@ class Coordinator:
             raise InvalidParameter("start", theta.shape, f"must be {self.study.dimension} finite numbers.")
         key = stream.bytes(sgd1.KEY_BYTES) if self.study.algorithm == "sgd1" else b""
         return State(self.study.digest(), Iterate.start(theta), key=key)
-
-    # ---- meeting the parties ----
 
     def meet(self) -> dict[str, int]:
         """Say hello to everybody: the next round of each party that is there.
@@ -201,8 +207,6 @@ class Coordinator:
         if self.study.algorithm != "sgd1":
             return b""
         return sgd1.derived_key(self._state.key, f"party {party}")
-
-    # ---- running ----
 
     def run(self) -> StudyResult:
         """Train to the end of the plan, or raise :class:`StudyStopped` with a sentence.
@@ -256,14 +260,12 @@ class Coordinator:
             self.study, iterate.theta, iterate.average, iterate.updates, missed, self._arrangement_as_run()
         )
 
-    # ---- handing out the model ----
-
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> FinalModel:
         """The model as it is sent to the parties."""
         state = self._state
         model = state.iterate.theta if state.model is None else state.model
-        return Ending(self.study.digest(), self._roster.digest(), model)
+        return FinalModel(self.study.digest(), self._roster.digest(), model)
 
     def finish(self, parties: Collection[str]) -> dict[str, Certificate | None]:
         """Sign the model and send it: who has taken it, with the certificate that came back, if it may be shown.
@@ -365,7 +367,7 @@ class Coordinator:
         state, descent, nothing = self._state, self._descent, np.zeros(self.study.dimension)
         assert descent is not None
         order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
-        away: dict[str, Pause] = {}  # who is missing, and when to ask again
+        away: dict[str, Backoff] = {}  # who is missing, and when to ask again
         empty = 0
         for token, party in enumerate(order, state.round + 1):
             turn, gradient = state.calls.get(party, 0) + 1, None
@@ -374,7 +376,7 @@ class Coordinator:
                 raise self._too_few(f"token {token}")
             if (pause is None or pause.over(token)) and not self._is_lost(party, turn, away):
                 gradient = self._gradient(party, turn)
-                empty, pause = empty + 1, pause or Pause(self.study.network.timeout)
+                empty, pause = empty + 1, pause or Backoff(self.study.network.timeout)
                 pause.lengthen(token)
             if gradient is not None:
                 empty = 0
@@ -404,8 +406,6 @@ class Coordinator:
             if self._hello(party) is None or self._has_passed(party, turn):
                 return None  # else it was restarted, or is back: ask again
         return None
-
-    # ---- small matters ----
 
     def _too_few(self, when: str) -> StudyStopped:
         least = len(self.study.parties) - self.study.dropouts

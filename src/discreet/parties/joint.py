@@ -27,8 +27,8 @@ from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import FixedPlan
 from discreet.ledger.filters import SpendingRule
 from discreet.parties.messages import EVERYBODY, Message
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import COORDINATOR, Study
-from discreet.parties.terms import Terms
 
 FORMAT = "discreet joint certificate 1"
 _PURPOSE = b"discreet joint certificate\0"
@@ -119,8 +119,6 @@ class JointCertificate:
         found = self.certificates.items()
         return {name: held for name, held in found if is_of(held, self.study, name, self.roster.get(name))}
 
-    # ---- as text ----
-
     def to_json(self) -> str:
         """JSON for people and programs."""
         return json.dumps(self._content() | {"signature": self.signature}, indent=2)
@@ -190,10 +188,10 @@ def is_of(certificate: Certificate, study: Study, party: str, key: str | None) -
     """Whether a certificate speaks of this party in this study, and is signed with this key."""
     own = certificate.digest()
     signed = any(found.public_key == key and found.valid(own) for found in certificate.signatures)
-    return signed and party in study.names and _speaks_of(certificate, Terms(study, party))
+    return signed and party in study.names and _speaks_of(certificate, PartyPlan(study, party))
 
 
-def _speaks_of(certificate: Certificate, terms: Terms) -> bool:
+def _speaks_of(certificate: Certificate, terms: PartyPlan) -> bool:
     """Whether what was certified is what follows from the study: nothing that it says of itself is believed."""
     settings, rule, agreed = certificate.plan.settings, certificate.plan.rule, terms.rule
     named = settings.get("party") == terms.party and settings.get("digest") == terms.study.digest()
@@ -226,7 +224,7 @@ def _is_signed(key: str | None, signature: str, digest: str) -> bool:
     return True
 
 
-# ---- the end of a study: the model, signed by the coordinator for one study and one roster ----
+# The end of a study: the model, signed by the coordinator for one study and one roster.
 #
 # A party takes no model that is not signed in this way, so nobody else can end a study or pass off another
 # model. The digest stands on every screen: parties that compare it know that all of them hold the same model.
@@ -238,7 +236,7 @@ _HASH = 32  # bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Ending:
+class FinalModel:
     """What a coordinator says at the end: ``study`` and ``roster`` by their digests, and the model itself."""
 
     study: str
@@ -256,7 +254,7 @@ class Ending:
         return Message(self.study, "end", 0, EVERYBODY, np.frombuffer(body, np.uint8))
 
     @classmethod
-    def of(cls, message: Message, as_bytes: bool = False) -> Ending:
+    def of(cls, message: Message, as_bytes: bool = False) -> FinalModel:
         """The inverse of :meth:`message`, or :class:`MalformedMessage`. Who signed it is for others to check.
 
         The model of a study by the recipe is ``as_bytes``.

@@ -15,7 +15,7 @@ from pathlib import Path
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.files import canonical, parse_json, read_text, write_whole
 from discreet.ledger import Ledger
-from discreet.ledger.book import Anchor
+from discreet.ledger.ledger_state import Anchor
 
 _ENDING = ".head.json"
 

@@ -209,7 +209,7 @@ def _public_key(name: str, key: object) -> Ed25519PublicKey:
         ) from None
 
 
-# ---- what a party brings ----
+# What a party brings.
 #
 # ``discreet.linear.linear_holder.LinearHolder`` and ``discreet.pytorch.torch_holder.TorchHolder`` are such
 # holders; anything else that clips what each record adds can be one.
@@ -245,7 +245,7 @@ class Holder(Protocol):
         """The same in whole steps of ``grid``."""
 
 
-class Asked(Protocol):
+class CheckedQuestion(Protocol):
     """A question that a party has read and checked: what it costs, and the sum that it asks for."""
 
     number: int
@@ -276,14 +276,14 @@ class QuestionTable(Protocol):
     @property
     def unit(self) -> Unit: ...
 
-    def read(self, body: bytes, kinds: Collection[str], numbers: int) -> Asked:
+    def read(self, body: bytes, kinds: Collection[str], numbers: int) -> CheckedQuestion:
         """The question in ``body``, or :class:`MalformedMessage`; :class:`LookupError` if a part is missing.
 
         Guarantee: depends on the question and the study alone, never on a row.
         """
 
 
-# ---- how messages travel. The protocol knows nothing but this ----
+# How messages travel. The protocol knows nothing but this.
 #
 # `DirectTransport` calls the parties in this process; the network's is `nvflare`.
 
@@ -319,7 +319,7 @@ class DirectTransport:
 Reply = Message | Refusal
 
 
-class Asking:
+class CoordinatorClient:
     """The coordinator's side of the wire."""
 
     def __init__(
@@ -416,7 +416,7 @@ MOST_PAUSE = 64
 """After so many updates at most, or one timeout, a party that was missing is asked again."""
 
 
-class Pause:
+class Backoff:
     """How long a party that did not answer is left alone: twice as many updates each time, but not for long.
 
     To ask somebody who is silent takes a timeout, so this much time may pass between two questions as well: the study

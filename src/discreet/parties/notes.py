@@ -1,8 +1,8 @@
 """The lecture notes' own formulas for SGD1 and SGD2: noise, targets and step sizes, each with its errata.
 
 They are here to be run and judged. What the noise that they ask for is worth against each observer is told by
-:func:`discreet.parties.who_sees.observers.observers`; the least noise that does the job is found by
-:func:`discreet.parties.who_sees.observers.noise_for`.
+:func:`discreet.parties.observation.observers.observers`; the least noise that does the job is found by
+:func:`discreet.parties.observation.observers.noise_for`.
 
 ``records`` is the notes' n, ``lipschitz`` the longest gradient of one record (its clip norm), ``noise_std`` the
 standard deviation of the noise in each coordinate of a message. The notes minimise the *sum* of the losses.
@@ -41,9 +41,6 @@ def notes_noise(arrangement: Arrangement, budget: Budget) -> float:
     return sgd2_noise_std(1.0, budget.epsilon, budget.delta, arrangement.tokens)
 
 
-# ---- SGD1 ----
-
-
 def sgd1_noise_std(records: int, lipschitz: float, epsilon: float, delta: float) -> float:
     """4 lipschitz n ln(1.25 n^2 / delta) / epsilon, as printed, for 0 < epsilon < 1 and delta < 1 / n^3.
 
@@ -75,9 +72,6 @@ def strongly_convex_step_size(convexity: float, records: int, step: int) -> floa
 def weighted_step_size(convexity: float, records: int, step: int) -> float:
     """2 / (convexity n (t + 1)), for the average with weights t (Lacoste-Julien, Schmidt, Bach 2012)."""
     return 2 * strongly_convex_step_size(convexity, records, whole("step", step, at_least=1) + 1)
-
-
-# ---- SGD2 ----
 
 
 def sgd2_round(epsilon: float, delta: float, rounds: int) -> EpsilonDelta:

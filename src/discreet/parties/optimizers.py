@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.descent import Adam, Moments
+from discreet.core.descent import Adam, AdamState
 from discreet.parties.excess_risk import (
     average_excess,
     last_excess,
@@ -54,7 +54,7 @@ class Iterate:
         return cls(theta, theta, zeros, zeros)
 
 
-class Descent:
+class UpdateRule:
     """The update rule of a study, as a pure function from iterate to iterate.
 
     Guarantee: none is needed; it sees what was released with noise, and public numbers.
@@ -81,7 +81,7 @@ class Descent:
         if self._optimizer == "momentum":
             first = MOMENTUM * now.first + gradient
             return first, first, now.second
-        direction, moments = Adam().direction(gradient, Moments(now.first, now.second, now.updates))
+        direction, moments = Adam().direction(gradient, AdamState(now.first, now.second, now.updates))
         return direction, moments.first, moments.second
 
 
@@ -186,7 +186,7 @@ def _quiet_rate(study: Study) -> float:
     return NOISE_IN_MODEL / (noise / (study.records * training.rate) * math.sqrt(study.updates))
 
 
-# ---- an average that one liar cannot carry off: the geometric median of what the parties say ----
+# An average that one liar cannot carry off: the geometric median of what the parties say.
 #
 # A party that lies about its records or its noise can send anything that an honest one might, again and again in the
 # same direction, and so lead a mean anywhere. The geometric median, the point with the least sum of distances to all

@@ -1,8 +1,8 @@
 """A party: its records, its ledger, and the answers it gives to the coordinator.
 
-The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.terms`); a request
-can only choose the model at which the next agreed step is taken. For each step the order is: charge the ledger, draw
-fresh noise, answer, keep the answer in memory.
+The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.party_plan`); a
+request can only choose the model at which the next agreed step is taken. For each step the order is: charge the
+ledger, draw fresh noise, answer, keep the answer in memory.
 
 ===========================================  ============================================================
 request                                      answer
@@ -44,13 +44,13 @@ from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.answer_log import AnswerLog
-from discreet.parties.joint import Ending, for_model, refuse_strangers
+from discreet.parties.joint import FinalModel, for_model, refuse_strangers
 from discreet.parties.messages import EVERYBODY, Holder, Message, QuestionTable, Refusal, Roster
+from discreet.parties.party_plan import PartyPlan, PartySession, Refused
 from discreet.parties.questions import QuestionSession
 from discreet.parties.sgd1 import CallSession
 from discreet.parties.sgd2 import RoundSession, SecureSession
 from discreet.parties.study import COORDINATOR, Study
-from discreet.parties.terms import Refused, Session, Terms
 from discreet.plan.plan import Plan
 
 
@@ -67,7 +67,7 @@ class Party:
     after a restart.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
-    answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
+    answers together cost what ``PartyPlan(study, name).event`` costs at most. With secure sums the noise is
     shared, so this holds as long as no more parties collude than the study says.
     """
 
@@ -87,7 +87,7 @@ class Party:
         log: str | PathLike[str] | None = None,
     ) -> None:
         self.name, self.study = name, study
-        self.terms = Terms(study, name)
+        self.terms = PartyPlan(study, name)
         self._holder: Any = holder
         self._log = AnswerLog(None if log is None else Path(log))
         self._roster = roster if isinstance(roster, Roster) else Roster(roster)
@@ -98,13 +98,13 @@ class Party:
         self.ledger = Till.open(ledger, self.terms.plan(), key=ledger_key).ledger
         _check_ledger(self.ledger, self.terms, self._run_name)
         self._lock = threading.Lock()
-        self._session: Session | QuestionSession | None = None
+        self._session: PartySession | QuestionSession | None = None
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
         self.stopped: str | None = None
         """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
         self.refused: Counter[Refusal] = Counter()
         """How many requests were refused for which reason, for its owner's eyes."""
-        self.ending: Ending | None = None
+        self.ending: FinalModel | None = None
         """The model, once the coordinator has signed the end of the study."""
         self._over, self._shows, self._keep_head = threading.Event(), shows_certificate, keep_head
 
@@ -126,8 +126,6 @@ class Party:
             rate, rows = self.study.training.rate, self._holder.records
             some = None if rate == 1 else np.arange(math.ceil(rate * rows), dtype=np.intp)
             sgd2.bounded_sum(self.study, self._holder, theta, some)
-
-    # ---- answering ----
 
     def answer(self, message: bytes) -> bytes:
         """The reply to any bytes at all. Never raises."""
@@ -193,7 +191,7 @@ class Party:
         following = np.array([self._session.next_round()], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
-    def _begin(self, key: bytes | None) -> Session | QuestionSession:
+    def _begin(self, key: bytes | None) -> PartySession | QuestionSession:
         till = Till.open(self.ledger, self.terms.plan(key))
         if self.study.algorithm == "recipe":
             keys = (self._key, self._roster)
@@ -211,7 +209,7 @@ class Party:
     def _end(self, request: Message) -> Message:
         """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
         try:
-            ending = Ending.of(request, as_bytes=self.study.algorithm == "recipe")
+            ending = FinalModel.of(request, as_bytes=self.study.algorithm == "recipe")
         except MalformedMessage:
             raise Refused(Refusal.MALFORMED) from None
         fits = self.study.algorithm == "recipe" or ending.theta.shape == (self.study.dimension,)
@@ -231,8 +229,6 @@ class Party:
     def _refusal(self, round: int, reason: Refusal) -> bytes:
         code = np.array([reason.value], np.uint8)
         return self._encode(Message(self.study.digest(), "refused", round, self.name, code))
-
-    # ---- certifying ----
 
     def certificate(self, model: str | None = None) -> Certificate:
         """What this party has released in the study, and what it cost at most, from its own ledger; signed.
@@ -256,7 +252,7 @@ class Party:
 
 
 def certify_party(
-    terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
+    terms: PartyPlan, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
 ) -> Certificate:
     """The certificate of a party, from its ledger alone; ``checks`` name the questions that it has answered."""
     return Certificate.of(
@@ -289,7 +285,7 @@ def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed2551
     return key
 
 
-def _check_holder(holder: Any, terms: Terms) -> None:
+def _check_holder(holder: Any, terms: PartyPlan) -> None:
     """Refuse, on the party's own screen and before anything is sent, records that are not what was declared."""
     study, records = terms.study, terms.study.records_of(terms.party)
     if study.algorithm != "recipe":
@@ -345,7 +341,7 @@ def _check_unit(holder: Any, study: Study) -> None:
     raise InvalidParameter("holder.unit", unit if known else type(unit), needed)
 
 
-def _check_ledger(ledger: Ledger, terms: Terms, run: str) -> None:
+def _check_ledger(ledger: Ledger, terms: PartyPlan, run: str) -> None:
     """Refuse a ledger that cannot pay, before anything is promised to the others."""
     begun = any(name == run or name.startswith(f"{terms.run_prefix}/") for name in ledger.runs())
     if not begun and ledger.remaining(terms.event) < 1:

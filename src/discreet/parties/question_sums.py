@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
 from discreet.events import Gaussian
-from discreet.parties.messages import EVERYBODY, Asking, Message, Refusal, Roster
+from discreet.parties.messages import EVERYBODY, CoordinatorClient, Message, Refusal, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 
 Integers = NDArray[np.int64]
 
 
-class Sum(NamedTuple):
+class AnswerSum(NamedTuple):
     """The sum of the answers of all who are present."""
 
     counts: Integers
@@ -44,15 +44,15 @@ class QuestionSums:
     def __init__(
         self,
         study: Study,
-        asking: Asking,
+        asking: CoordinatorClient,
         hello: Callable[[str], int | None],
         roster: Roster,
         keep: Callable[[int, Sequence[str]], object],
     ) -> None:
         self._study, self._asking, self._hello, self._keep = study, asking, hello, keep
-        self._circles: list[_Circle] = []
+        self._circles: list[_QuestionGroup] = []
         if study.aggregation.kind == "secure":
-            self._circles = [_Circle(study, group, roster) for group in study.groups]
+            self._circles = [_QuestionGroup(study, group, roster) for group in study.groups]
 
     def noise(self, present: int) -> float:
         """The noise in a sum of so many answers, over that of one table's fit."""
@@ -60,7 +60,7 @@ class QuestionSums:
 
     def ask(
         self, number: int, body: Body, size: int, bound: float, event: Gaussian, survivors: Sequence[str] = ()
-    ) -> tuple[Sum | None, list[str]]:
+    ) -> tuple[AnswerSum | None, list[str]]:
         """The sum, or None if it is lost; and who is missing. ``survivors`` are those of an earlier attempt."""
         if not self._circles:
             return self._plain(number, body, size)
@@ -71,7 +71,7 @@ class QuestionSums:
                 circle.members = []
             return None, list(self._study.names)
 
-    def _plain(self, number: int, body: Body, size: int) -> tuple[Sum | None, list[str]]:
+    def _plain(self, number: int, body: Body, size: int) -> tuple[AnswerSum | None, list[str]]:
         replies = self._replies(self._study.names, "ask", number, body)
         largest = 2**62 // len(self._study.names)
         counts_of = {
@@ -83,7 +83,7 @@ class QuestionSums:
         missing = [name for name in self._study.names if name not in sums]
         if len(missing) > self._study.dropouts:
             return None, missing
-        return Sum(np.sum(list(sums.values()), axis=0, dtype=np.int64), tuple(sums)), missing
+        return AnswerSum(np.sum(list(sums.values()), axis=0, dtype=np.int64), tuple(sums)), missing
 
     def _replies(self, parties: Sequence[str], kind: str, number: int, body: Body) -> dict[str, Message]:
         """The answers of all who give one; a party that was restarted is greeted and asked again."""
@@ -104,7 +104,7 @@ class QuestionSums:
 
     def _secure(
         self, number: int, body: Body, size: int, bound: float, event: Gaussian, survivors: Sequence[str]
-    ) -> tuple[Sum | None, list[str]]:
+    ) -> tuple[AnswerSum | None, list[str]]:
         for circle in self._circles:
             circle.expect(size, bound, event)
             if len(circle.members) < len(circle.names):
@@ -122,9 +122,9 @@ class QuestionSums:
             answers = self._bytes(circle.secure.survivors, "unmask", number, request)
             total += circle.secure.total(answers)
             circle.members = [name for name in circle.members if name in present]
-        return (None if len(missing) > self._study.dropouts else Sum(total, tuple(present))), missing
+        return (None if len(missing) > self._study.dropouts else AnswerSum(total, tuple(present))), missing
 
-    def _introduce(self, circle: _Circle, number: int) -> None:
+    def _introduce(self, circle: _QuestionGroup, number: int) -> None:
         keys = self._bytes(circle.names, "advertise", number, b"")
         introductions = circle.secure.introduce(keys)
         circle.members = list(self._bytes(list(keys), "join", number, introductions))
@@ -141,12 +141,12 @@ def _sealed(replies: Mapping[str, Message]) -> dict[str, bytes]:
     }
 
 
-class _Circle:
+class _QuestionGroup:
     """One group of a secure sum, and who of it is in the present session."""
 
     def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
         self._study, self.names, self.members = study, tuple(group), list[str]()
-        self.secure = SecureCoordinator(Terms(study, group[0]).group(roster), 1, 1)
+        self.secure = SecureCoordinator(PartyPlan(study, group[0]).group(roster), 1, 1)
 
     def expect(self, size: int, bound: float, event: Gaussian) -> None:
         """Be ready for sums of so many numbers, of so much noise."""

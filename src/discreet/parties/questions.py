@@ -40,13 +40,13 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, MalformedMessage, PlanViolation
 from discreet.events import Gaussian
 from discreet.ledger import Till
-from discreet.ledger.journal import Run
-from discreet.parties.answer_log import AnswerLog, Entry
-from discreet.parties.messages import Asked, Message, QuestionTable, Refusal, Roster
+from discreet.ledger.ledger_log import Run
+from discreet.parties.answer_log import AnswerEntry, AnswerLog
+from discreet.parties.messages import CheckedQuestion, Message, QuestionTable, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
+from discreet.parties.party_plan import PartyPlan, Refused
 from discreet.parties.secure.secure_group import read_request
 from discreet.parties.secure.secure_sum import SecureParty
-from discreet.parties.terms import Refused, Terms
 from discreet.trusted.permits import Charger, Draw, StepNoise
 
 _SHARES = 1 + 1e-9  # what shares may add up to: the ledger decides what is paid
@@ -74,7 +74,7 @@ class QuestionSession:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         table: QuestionTable,
         session: Till,
         stream: RandomStream,
@@ -155,7 +155,7 @@ class QuestionSession:
         self._note_reveal(entry, tuple(survivors))
         return secure.unmask(request.round, body)
 
-    def _note_reveal(self, entry: Entry, survivors: tuple[str, ...]) -> None:
+    def _note_reveal(self, entry: AnswerEntry, survivors: tuple[str, ...]) -> None:
         """Write into log and ledger that masks of an answer are revealed, or refuse a second set of survivors.
 
         The log holds the set and is written first. A ledger that knows of a reveal which the log does not hold shows
@@ -180,7 +180,7 @@ class QuestionSession:
 
     # Answering.
 
-    def _answer(self, request: Message) -> Entry:
+    def _answer(self, request: Message) -> AnswerEntry:
         """The entry of the log that answers a question: the one that is there, or a new one."""
         if request.array.dtype != np.uint8 or request.array.ndim != 1:
             raise Refused(Refusal.MALFORMED)
@@ -203,7 +203,7 @@ class QuestionSession:
             raise Refused(Refusal.BEYOND_PLAN)
         return self._release(asked)
 
-    def _release(self, asked: Asked) -> Entry:
+    def _release(self, asked: CheckedQuestion) -> AnswerEntry:
         """Charge, add up, add noise and write down."""
         stage = self._stage(asked.stage, asked.share, asked.steps)
         step, event = stage.used + 1, stage.event
@@ -229,7 +229,7 @@ class QuestionSession:
         if total.value.shape != (asked.size,):
             raise _Stopped("A sum does not have the size that was asked for.")
         counts = permit.add_noise_share(total)
-        entry = Entry(
+        entry = AnswerEntry(
             asked.number,
             asked.stage,
             stage.share,

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
-from discreet.parties.messages import EVERYBODY, Asking, Message, Pause, Refusal, Roster
+from discreet.parties.messages import EVERYBODY, Backoff, CoordinatorClient, Message, Refusal, Roster
 from discreet.parties.optimizers import GeometricMedian
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.sgd2 import request
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def gradient(study: Study, sums: Mapping[str, Floats]) -> Floats:
 Hello = Callable[[str], int | None]
 
 
-class Round(NamedTuple):
+class RoundEstimate(NamedTuple):
     """The result of one round: an estimate of the gradient, or None if the round is lost, and who is not in it."""
 
     gradient: Floats | None
@@ -49,11 +49,11 @@ class Round(NamedTuple):
 class PlainSums:
     """Everybody's noisy sum. Who is missing, or sends nonsense, counts as zero; if too many, the round is lost."""
 
-    def __init__(self, study: Study, asking: Asking, hello: Hello) -> None:
+    def __init__(self, study: Study, asking: CoordinatorClient, hello: Hello) -> None:
         self._study, self._asking, self._hello = study, asking, hello
         self._median = GeometricMedian(study) if study.aggregation.robust != "none" else None
 
-    def round(self, round: int, theta: Floats) -> Round:
+    def round(self, round: int, theta: Floats) -> RoundEstimate:
         """Ask all parties."""
         question = request(self._study, round, theta)
         replies = self._asking.ask_all(self._study.names, question)
@@ -65,16 +65,18 @@ class PlainSums:
         sums = {name: value for name, value in values.items() if value is not None}
         missing = [name for name in self._study.names if name not in sums]
         if len(missing) > self._study.dropouts:
-            return Round(None, missing)  # there would be less noise in the sum than the study promises
+            return RoundEstimate(
+                None, missing
+            )  # there would be less noise in the sum than the study promises
         total = gradient(self._study, sums) if self._median is None else self._median(sums)
-        return Round(total, missing)
+        return RoundEstimate(total, missing)
 
 
-class _Circle:
+class _RoundGroup:
     """One group of a secure sum, and who of it is in the present session."""
 
     def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
-        terms = Terms(study, group[0])
+        terms = PartyPlan(study, group[0])
         largest = largest_sum(
             terms.noise,
             study.training.clip_norm,
@@ -91,16 +93,16 @@ class _Circle:
 class SecureSums:
     """Only totals, of each group. A round with too few parties is lost; then, and when one is back, keys are new."""
 
-    def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
+    def __init__(self, study: Study, asking: CoordinatorClient, hello: Hello, roster: Roster) -> None:
         self._study, self._asking, self._hello = study, asking, hello
-        self._circles = [_Circle(study, group, roster) for group in study.groups]
-        self._pause = Pause(study.network.timeout)
+        self._circles = [_RoundGroup(study, group, roster) for group in study.groups]
+        self._pause = Backoff(study.network.timeout)
 
     @property
     def _members(self) -> list[str]:
         return [name for circle in self._circles for name in circle.members]
 
-    def round(self, round: int, theta: Floats) -> Round:
+    def round(self, round: int, theta: Floats) -> RoundEstimate:
         """Ask for masked sums, and for what unmasks their totals."""
         try:
             back = self._somebody_is_back(round)
@@ -111,16 +113,16 @@ class SecureSums:
         except PlanViolation:
             for circle in self._circles:
                 circle.members = []
-            return Round(None, list(self._study.names))
+            return RoundEstimate(None, list(self._study.names))
         if set(missing) & set(self._members):
             for circle in self._circles:
                 circle.members = [name for name in circle.members if name not in missing]
-            self._pause = Pause(self._study.network.timeout)
+            self._pause = Backoff(self._study.network.timeout)
         if len(missing) > self._study.dropouts:  # in several groups, none of which knows of the others
-            return Round(None, missing)
-        return Round(gradient, missing)
+            return RoundEstimate(None, missing)
+        return RoundEstimate(gradient, missing)
 
-    def _introduce(self, circle: _Circle, round: int) -> None:
+    def _introduce(self, circle: _RoundGroup, round: int) -> None:
         keys = self._bytes(circle.names, "advertise", round, b"")
         introductions = circle.secure.introduce(keys)
         circle.members = list(self._bytes(list(keys), "join", round, introductions))
@@ -128,7 +130,7 @@ class SecureSums:
     def _total(self, round: int, theta: Floats) -> tuple[Floats, list[str]]:
         request = Message(self._study.digest(), "mask", round, EVERYBODY, theta)
         masked = self._content(self._asking.ask_all(self._members, request))
-        total = np.zeros(self._study.dimension)  # of whole numbers, which are below 2**53 in all
+        total = np.zeros(self._study.dimension)  # of integers, which are below 2**53 in all
         for circle in self._circles:
             here = {name: masked[name] for name in circle.names if name in masked}
             answers = self._bytes(list(here), "unmask", round, circle.secure.request(here))
@@ -147,7 +149,7 @@ class SecureSums:
         if (
             following and min(following) > round
         ):  # back, but what it may have answered before it does not repeat
-            self._pause = Pause(self._study.network.timeout, due=min(following))
+            self._pause = Backoff(self._study.network.timeout, due=min(following))
         return bool(following) and min(following) <= round
 
     def _bytes(self, parties: Sequence[str], kind: str, round: int, content: bytes) -> dict[str, bytes]:

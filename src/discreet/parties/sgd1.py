@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.ledger.journal import LEASES, Run
+from discreet.ledger.ledger_log import LEASES, Run
 from discreet.parties.messages import Holder, Message, Refusal
+from discreet.parties.party_plan import MOST_LEASED, NoisySession, PartyPlan, Refused
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
-from discreet.parties.terms import MOST_LEASED, NoisySession, Refused, Terms
 from discreet.trusted.permits import NoisePermit
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,9 @@ def gradient_of(study: Study, holder: Holder, theta: Floats, record: int) -> Bou
     return bounded_sum(study, holder, theta, np.array([record], np.intp))
 
 
-def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, permit: NoisePermit) -> Floats:
+def noisy_gradient(
+    terms: PartyPlan, holder: Holder, theta: Floats, record: int, permit: NoisePermit
+) -> Floats:
     """Return what a party sends: the gradient of one record, clipped, with noise.
 
     Guarantee: costs one ``terms.noise`` event for that record, and nothing for the others.
@@ -187,9 +189,6 @@ def _running_counts(block: Indices, counts: Indices) -> Indices:
     return running
 
 
-# ---- the party's side ----
-
-
 class CallSession(NoisySession):
     """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used.
 
@@ -202,7 +201,7 @@ class CallSession(NoisySession):
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         holder: Holder,
         run: Run,
         stream: RandomStream,

@@ -43,11 +43,11 @@ from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
 from discreet.errors import PlanViolation
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
+from discreet.parties.party_plan import NoisySession, PartyPlan, PartySession, Refused
 from discreet.parties.secure.secure_sum import SecureParty
 from discreet.parties.study import Study
-from discreet.parties.terms import NoisySession, Refused, Session, Terms
 from discreet.trusted.permits import NoisePermit
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def draw_records(study: Study, party: str, rows: int, stream: RandomStream) -> N
 
 
 def noisy_sum(
-    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+    terms: PartyPlan, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
 ) -> Floats:
     """Return what a party sends; the records are drawn from ``stream``.
 
@@ -81,7 +81,7 @@ def noisy_sum(
 
 
 def noisy_counts(
-    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+    terms: PartyPlan, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
 ) -> NDArray[np.int64]:
     """Return what a party adds to a secure sum, in steps of the study's grid.
 
@@ -110,9 +110,6 @@ def bounded_sum(study: Study, holder: Holder, theta: Floats, records: NDArray[np
     return total if bound is None else cut_sum(total, bound)
 
 
-# ---- a bound on what a whole party says: its sum, cut to a public length before the noise ----
-
-
 _UNIT = 2.0**-52
 
 
@@ -122,7 +119,7 @@ def cut_sum(total: BoundedSum, most: float) -> BoundedSum:
     Guarantee: its norm is at most ``most * total.clip_norm``, and one record moves it by the result's clip norm
     at most.
     """
-    assert total.grid is not None  # whole numbers: the proof is for them
+    assert total.grid is not None  # integers: the proof is for them
     bound = math.floor(Fraction(most) * Fraction(total.clip_norm) / Fraction(total.grid))
     counts = np.asarray(total.value).astype(np.float64)
     error = (counts.size + 8) * _UNIT
@@ -130,9 +127,6 @@ def cut_sum(total: BoundedSum, most: float) -> BoundedSum:
     cut = total.value if length <= limit else (counts * (limit / length)).astype(np.int64)
     slack = 2 * (math.sqrt(counts.size) + 2 * bound * error) * (1 + 1e-9)
     return BoundedSum(cut, math.nextafter(total.clip_norm + slack * total.grid, math.inf), grid=total.grid)
-
-
-# ---- the party's side ----
 
 
 class RoundSession(NoisySession):
@@ -146,14 +140,14 @@ class RoundSession(NoisySession):
         return noisy_sum(self._terms, self._holder, theta, self._stream, permit)
 
 
-class SecureSession(Session):
+class SecureSession(PartySession):
     """SGD2 with secure sums: the noisy sum leaves under masks, and one more message helps to unmask the total."""
 
     kind = "mask"
 
     def __init__(
         self,
-        terms: Terms,
+        terms: PartyPlan,
         holder: Holder,
         run: Run,
         stream: RandomStream,

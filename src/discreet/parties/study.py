@@ -36,7 +36,7 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
 
-from discreet.certificate.promises import Arithmetic
+from discreet.certificate.guarantees import Arithmetic
 from discreet.core.noise import SPARED_DELTA, SPARED_DELTA_OF_FIT
 from discreet.core.noise_shares import distance_of_message, grid_of_messages
 from discreet.core.sampling import MAX_RECORDS
@@ -47,6 +47,7 @@ from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.notes import notes_noise
+from discreet.parties.observation.observers import noise_for
 from discreet.parties.study_sections import (
     ONE_RELEASE,
     Aggregation,
@@ -60,7 +61,6 @@ from discreet.parties.study_sections import (
     section_of,
     set_fields,
 )
-from discreet.parties.who_sees.observers import noise_for
 
 FORMAT = "discreet study 2"
 COORDINATOR = "coordinator"
@@ -118,8 +118,6 @@ class Study:
             )
         check_rules(self)
         _arrange(self)  # refuses all else that has no theorem
-
-    # ---- what follows from it ----
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -229,8 +227,6 @@ class Study:
         seen = one * releases * self.privacy.persons_across_parties  # of all parties who know a person
         return Arithmetic("hardened", math.nextafter(min(seen, 0.5), 1.0))
 
-    # ---- as data ----
-
     def to_dict(self) -> dict[str, Any]:
         """The whole study, defaults included, as plain data."""
         how = {"training": asdict(self.training)}
@@ -326,7 +322,7 @@ def _checked_model(model: object, has_dimension: bool) -> dict[str, Any]:
 
 
 def _arrange(study: Study) -> Arrangement:
-    """The study without its noise, in the words of :mod:`discreet.parties.who_sees.observers`."""
+    """The study without its noise, in the words of :mod:`discreet.parties.observation.observers`."""
     training = study.training
     only: dict[str, Any]
     if study.algorithm == "sgd1":

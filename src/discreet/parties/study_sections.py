@@ -10,7 +10,7 @@ from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
 from discreet.guarantee import Budget, Neighbours, Unit, neighbours_named, unit_named
 from discreet.parties.arrangement import least_parties, withstands_lies
-from discreet.parties.who_sees.views import OBSERVERS
+from discreet.parties.observation.observer_views import OBSERVERS
 
 if TYPE_CHECKING:
     from discreet.parties.study import Study
@@ -23,7 +23,7 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True)
 class Privacy:
-    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.who_sees`).
+    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.observation`).
 
     ``noise`` is ``"calibrated"``, as small as the certified accountant allows, or ``"notes"``, the formulas of
     the lecture notes, whose true cost the table of observers shows.

@@ -24,9 +24,9 @@ from discreet.events import Composition, Event
 from discreet.files import hold_lock
 from discreet.guarantee import upper_text
 from discreet.ledger import Ledger
-from discreet.ledger.book import RunRecord
+from discreet.ledger.ledger_state import RunRecord
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
 
 _LARGEST = 2**16  # bytes of a note
 
@@ -37,10 +37,7 @@ def user_folder() -> Path:
     return (Path(place) if place else Path.home() / ".local" / "share") / "discreet"
 
 
-# ---- which ledger ----
-
-
-def paying_ledger(table: Path, named: Path | None, terms: Terms) -> Path:
+def paying_ledger(table: Path, named: Path | None, terms: PartyPlan) -> Path:
     """The ledger that pays: the one that was named, the one that has paid for this table before, or a new one."""
     if named is not None:
         return named.resolve()
@@ -94,7 +91,7 @@ def _has_paid(place: Path) -> bool:
         return book.spent() is not None
 
 
-def _could_pay(place: Path, terms: Terms) -> bool:
+def _could_pay(place: Path, terms: PartyPlan) -> bool:
     if not place.exists():
         return False
     with Ledger.open(place) as book:
@@ -116,10 +113,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# ---- what it has spent ----
-
-
-def spending(place: Path, table: Path, terms: Terms) -> str:
+def spending(place: Path, table: Path, terms: PartyPlan) -> str:
     """What the ledger has spent so far and will have spent after the study; and the table's other ledgers."""
     delta = f"at delta {terms.study.privacy.delta:g} ({terms.budget.neighbours})"
     lines = [
@@ -131,7 +125,7 @@ def spending(place: Path, table: Path, terms: Terms) -> str:
     return "\n".join(lines)
 
 
-def spent_elsewhere(place: Path, table: Path, terms: Terms) -> list[str]:
+def spent_elsewhere(place: Path, table: Path, terms: PartyPlan) -> list[str]:
     """What this user's ledgers of other tables have spent, a line for each: they may hold the same records.
 
     Nobody can tell that from the files: an export with another name and one byte more is another table.
@@ -141,15 +135,15 @@ def spent_elsewhere(place: Path, table: Path, terms: Terms) -> list[str]:
     return [f"  {other}: epsilon {spent}" for other, spent in found.items() if spent != "0"]
 
 
-def _so_far(place: Path, terms: Terms) -> str:
+def _so_far(place: Path, terms: PartyPlan) -> str:
     return _epsilon(place, terms, after=False)
 
 
-def _after(place: Path, terms: Terms) -> str:
+def _after(place: Path, terms: PartyPlan) -> str:
     return _epsilon(place, terms, after=True)
 
 
-def _epsilon(place: Path, terms: Terms, after: bool) -> str:
+def _epsilon(place: Path, terms: PartyPlan, after: bool) -> str:
     total: dict[Event, int] = {}
     taken = [0] * len(terms.event.parts())
     if not (after or place.exists()) and place in ledgers_of_user():
@@ -171,7 +165,7 @@ def _epsilon(place: Path, terms: Terms, after: bool) -> str:
         return f"unknown ({type(error).__name__})"
 
 
-def _cost(total: Mapping[Event, int], terms: Terms) -> str:
+def _cost(total: Mapping[Event, int], terms: PartyPlan) -> str:
     """The epsilon of so many of each event."""
     if not total:
         return "0"
@@ -179,7 +173,7 @@ def _cost(total: Mapping[Event, int], terms: Terms) -> str:
     return upper_text(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
 
 
-def _after_recipe(total: dict[Event, int], runs: Mapping[str, RunRecord], terms: Terms) -> str:
+def _after_recipe(total: dict[Event, int], runs: Mapping[str, RunRecord], terms: PartyPlan) -> str:
     """The epsilon after a study by the recipe that has begun: all of its budget, and what others have spent."""
     own = [run for name, run in runs.items() if name.startswith(f"{terms.run_prefix}/")]
     for run in own:
@@ -192,9 +186,6 @@ def _after_recipe(total: dict[Event, int], runs: Mapping[str, RunRecord], terms:
 def answers_folder(ledger: Path, study: Study, party: str) -> Path:
     """The folder of a party's answers in a study by the recipe, beside the ledger that paid for them."""
     return ledger.with_name(f"{ledger.name}.answers") / f"{study.name}-{party}-{study.digest()[:12]}"
-
-
-# ---- one process at a time ----
 
 
 def kit_lock(kit: Path) -> AbstractContextManager[None]:

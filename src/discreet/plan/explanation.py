@@ -14,7 +14,7 @@ from typing import Any
 
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.power import power_bound
-from discreet.core.banded import length_of_column
+from discreet.core.matrix_mechanism import length_of_column
 from discreet.guarantee import Budget, Guarantee, lower_text, protected_unit, upper_text
 from discreet.plan.stage import Stage
 

@@ -75,7 +75,7 @@ class StepCost:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One plan and what to expect of it. Numbers that were not asked for are None."""
 
     sampling: str
@@ -102,17 +102,17 @@ class Row:
 class Exploration:
     """A table of plans. ``refused`` holds the settings for which there is none, with the reason."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[PlanRow, ...]
     varied: tuple[str, ...]
     refused: tuple[str, ...] = ()
 
-    def best(self, by: str = "signal_to_noise") -> Row:
+    def best(self, by: str = "signal_to_noise") -> PlanRow:
         """The best row by one column: the largest signal-to-noise, the smallest of anything else."""
         if not self.rows:
             raise BudgetExceeded("there is no plan in this table: " + " ".join(self.refused))
         return min(self.rows, key=lambda row: _cost(row, by))
 
-    def frontier(self, *columns: str) -> tuple[Row, ...]:
+    def frontier(self, *columns: str) -> tuple[PlanRow, ...]:
         """The rows of which no other is better in one of the columns and as good in the rest."""
         costs = [tuple(_cost(row, column) for column in columns) for row in self.rows]
         return tuple(
@@ -225,10 +225,10 @@ def _plan(recipe: Recipe, budget: Budget, settings: dict[str, Any]) -> Plan:
     )
 
 
-def _row(plan: Plan, dimension: int, cost: StepCost | None, risk: Convexity | None) -> Row:
+def _row(plan: Plan, dimension: int, cost: StepCost | None, risk: Convexity | None) -> PlanRow:
     stage = plan.stage()
     each, all_steps = stage.divisor / stage.noise_multiplier, stage.steps
-    return Row(
+    return PlanRow(
         sampling=stage.sampling,
         records=stage.records,
         batch_size=stage.batch_size,
@@ -246,18 +246,18 @@ def _row(plan: Plan, dimension: int, cost: StepCost | None, risk: Convexity | No
     )
 
 
-def _tell_row(row: Row, names: Sequence[str]) -> str:
+def _tell_row(row: PlanRow, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {getattr(row, name)}" for name in names)
 
 
-def _outcome(row: Row, column: str) -> float:
+def _outcome(row: PlanRow, column: str) -> float:
     value = getattr(row, one_of("by", column, OUTCOMES))
     if value is None:
         raise InvalidParameter("by", column, "was not asked for; give explore what it needs.")
     return float(value)
 
 
-def _cost(row: Row, column: str) -> float:
+def _cost(row: PlanRow, column: str) -> float:
     """The value of a column, such that less is better."""
     value = getattr(row, one_of("by", column, OUTCOMES))
     if value is None:

@@ -51,7 +51,9 @@ def price_of_steps(
 
     Guarantee: noise of each of the three sizes makes that many steps stay within the budget.
     """
-    unit = clip_norm_of("clip_norm", clip_norm) * _reach(budget) / _records(records, budget) * (1 + 1e-13)
+    unit = (
+        clip_norm_of("clip_norm", clip_norm) * _sensitivity(budget) / _records(records, budget) * (1 + 1e-13)
+    )
     mu = gaussian_mu(budget.epsilon, budget.delta)
     prices = []
     for count in (whole("steps", count, at_least=1, at_most=MAX_COUNT) for count in steps):
@@ -124,7 +126,7 @@ def best_clip_norm(records: int, dimension: int, second_moment: float, budget: B
 def _mean_setting(records: int, dimension: int, second_moment: float, budget: Budget) -> tuple[float, float]:
     """The second moment, and the root mean squared noise for a clip norm of 1."""
     dimension = whole("dimension", dimension, at_least=1)
-    noise = _reach(budget) / gaussian_mu(budget.epsilon, budget.delta) / _records(records, budget)
+    noise = _sensitivity(budget) / gaussian_mu(budget.epsilon, budget.delta) / _records(records, budget)
     return real("second_moment", second_moment, above=0), noise * math.sqrt(dimension)
 
 
@@ -147,7 +149,7 @@ class Convexity:
         object.__setattr__(self, "strong", real("strong", self.strong, at_least=0))
 
 
-class RiskBound(NamedTuple):
+class ExcessRiskBound(NamedTuple):
     """A bound on the expected excess of the mean training loss, the first step size, and when it holds."""
 
     excess_risk: float
@@ -155,7 +157,7 @@ class RiskBound(NamedTuple):
     assumptions: str
 
 
-def risk_bound(stage: Stage, problem: Convexity) -> RiskBound:
+def risk_bound(stage: Stage, problem: Convexity) -> ExcessRiskBound:
     """Expected excess training loss of averaged noisy gradient descent by ``stage``, at most.
 
     With G^2 = second moment of a noisy averaged gradient = clip^2 (1 + (1 - rate) / batch) + dimension noise^2:
@@ -181,9 +183,9 @@ def risk_bound(stage: Stage, problem: Convexity) -> RiskBound:
     common = "convex loss, gradients within the clip norm, true number of records declared"
     if strong < convex:
         schedule = f"strongly convex ({problem.strong:g}), step sizes 2 / ({problem.strong:g} (t + 1))"
-        return RiskBound(strong, 1 / problem.strong, f"{common}, {schedule}, average weighted by t")
+        return ExcessRiskBound(strong, 1 / problem.strong, f"{common}, {schedule}, average weighted by t")
     size = problem.distance / math.sqrt(square * stage.steps)
-    return RiskBound(
+    return ExcessRiskBound(
         convex, size, f"{common}, optimum within {problem.distance:g} of the start, plain average"
     )
 
@@ -196,7 +198,7 @@ def _batch_variance(stage: Stage) -> float:
     return (1 - stage.rate) / stage.divisor * correction
 
 
-def _reach(budget: Budget) -> float:
+def _sensitivity(budget: Budget) -> float:
     """How far neighbours can move a sum, in units of the clip norm."""
     if not isinstance(budget, Budget):
         raise InvalidParameter(

@@ -24,8 +24,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from discreet.accounting.calibration import calibrate
-from discreet.core.banded import MOST_BANDS, divisors
-from discreet.core.banded_error import error_of_iterates
+from discreet.core.matrix_mechanism import MOST_BANDS, divisors
+from discreet.core.matrix_mechanism_error import error_of_iterates
 from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian, PoissonSampled

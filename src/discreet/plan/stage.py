@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from discreet.core.banded import MOST_BANDS, BlockAllocationSampler, CyclicPoissonSampler
 from discreet.core.clipping import clip_norm_of
+from discreet.core.matrix_mechanism import MOST_BANDS, BlockAllocationSampler, CyclicPoissonSampler
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
     AllocationSampler,
@@ -62,7 +62,7 @@ class Stage(StageViews):
 
     Every field is a declared, public number; what is derived from them is public too. With more than one of
     ``bands`` the noise of a step is correlated with that of the ``bands - 1`` steps before: see
-    :mod:`discreet.core.banded`.
+    :mod:`discreet.core.matrix_mechanism`.
     """
 
     name: str

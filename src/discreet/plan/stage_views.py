@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
-from discreet.core.banded_error import error_of_iterates, gain_of_noise
+from discreet.core.matrix_mechanism_error import error_of_iterates, gain_of_noise
 from discreet.errors import real, whole
 
 USUAL_LENGTH = 4.0

@@ -6,7 +6,7 @@ A data set is one of
 * anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
 
 A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see
-:func:`discreet.pytorch.loaders.take_apart`.
+:func:`discreet.pytorch.loaders.unwrap_loader`.
 
 >>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> read.rows, read([1, 4])
@@ -30,10 +30,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
 from discreet.pytorch.checks.collation import CollationWatch, own_copy
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.generators import Draws as Noticing
 from discreet.pytorch.checks.single_examples import Collated
 from discreet.pytorch.checks.spot_check import Pieces, divide, is_due
-from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import origin, withhold
 from discreet.pytorch.loaders import refuse_unreadable
 from discreet.pytorch.per_example import number_of_examples, rebuild, select
@@ -90,7 +90,7 @@ class Drawn:
     singles: Collated | None = None
 
 
-class Turns:
+class BatchRegistry:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
     def __init__(self, taken: int = 0) -> None:
@@ -171,7 +171,7 @@ class Reader:
             with Noticing() as draws:
                 found = Pieces(*pieces())
             if draws.happened:
-                with steady_draws():
+                with deterministic_draws():
                     found = Pieces(*pieces(), batch_of(range(len(records))))
         except CheckFailed:
             raise

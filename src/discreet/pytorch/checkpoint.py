@@ -31,7 +31,7 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import Anchor
-from discreet.pytorch.checks.constancy import own
+from discreet.pytorch.checks.state_guard import own
 from discreet.pytorch.distributed import Processes
 
 if TYPE_CHECKING:

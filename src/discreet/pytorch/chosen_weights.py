@@ -22,8 +22,8 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.grid_sums import steps_of_batch
-from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.integer_gradients import steps_of_batch
+from discreet.pytorch.loaders import unwrap_loader
 from discreet.pytorch.per_example import Losses, gradients_alone, number_of_examples
 from discreet.pytorch.per_person import reader_for
 from discreet.pytorch.run import PrivateRun
@@ -48,7 +48,7 @@ class ChosenWeightsRun(PrivateRun):
     @withhold("the model or the losses")
     def check_own_weights(self, dataset: Any, collate: Collate | None) -> None:
         """Check model and losses at the present weights, which must be those of the owner."""
-        dataset, collate, _ = take_apart(dataset, collate, 0)
+        dataset, collate, _ = unwrap_loader(dataset, collate, 0)
         if self._arithmetic == "float":
             return
         if collate is not None:

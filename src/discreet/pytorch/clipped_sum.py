@@ -20,17 +20,17 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter, whole
-from discreet.pytorch.checks.constancy import refuse_written, tensors_in, write_counts
+from discreet.pytorch.checks.state_guard import refuse_written, tensors_in, write_counts
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
-from discreet.pytorch.graph_uses import (
+from discreet.pytorch.kernels import norms as kernels
+from discreet.pytorch.layer_rules.use import Scratch, Source
+from discreet.pytorch.linear_fast_path import (
     LinearGradients,
     LinearNetworks,
     UnusualCall,
     UsualCalls,
     gradients_in_graph,
 )
-from discreet.pytorch.kernels import norms as kernels
-from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.mapped_gradients import mapped_gradients, per_example_gradients
 from discreet.pytorch.per_example import (
     Losses,
@@ -56,7 +56,7 @@ allocator gives back to the system, which hands it out again page by page, and t
 """
 
 
-class Seen:
+class ExampleNorms:
     """The losses and gradient norms that a sum has computed for the examples of a batch: private, not for release."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class ClippedSum:
         self._unmapped = False
         self._ruled_out = False
         self._scratch = Scratch()
-        self.seen: Seen | None = None
+        self.seen: ExampleNorms | None = None
         """If set, the next sums write down here what they compute for each example."""
         kinds = {wide_type(value) for value in self.parameters.values()}
         self._error = max(ERRORS[kind] for kind in kinds)

@@ -94,14 +94,14 @@ class Processes:
             vector.copy_(padded[:count])
 
     def most(self, numbers: Iterable[int]) -> list[int]:
-        """The largest of each of these whole numbers over all processes."""
+        """The largest of each of these integers over all processes."""
         found = self.on_its_device(torch.tensor([int(number) for number in numbers]))
         if self.size > 1:
             dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return [int(number) for number in found.tolist()]
 
     def let_first_decide(self, decide: Callable[[], int]) -> int:
-        """A whole number of at least 0 that the first process decides. If it refuses, all do."""
+        """An integer of at least 0 that the first process decides. If it refuses, all do."""
         if self.size == 1:
             return decide()
         answer = torch.tensor([_REFUSED])

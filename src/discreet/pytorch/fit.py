@@ -29,10 +29,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
 from discreet.pytorch.batches import Collate, reader
-from discreet.pytorch.checks.compatibility import bare, insist_function
+from discreet.pytorch.checks.compatibility import insist_function, unwrap_model
 from discreet.pytorch.clipping_choice import checked_clipping
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.loaders import unwrap_loader
 from discreet.pytorch.optimizer_step import OptimizerStep, add_plain_sums, as_optimizers
 from discreet.pytorch.per_example import (
     Losses,
@@ -101,7 +101,7 @@ def fit(
     (:meth:`~discreet.plan.stage.Stage.learning_rate`) and falls to zero in a cosine. An ``optimizer`` of your own
     keeps its learning rate.
 
-    ``bands="best"`` correlates the noise of successive steps (:mod:`discreet.core.banded`).
+    ``bands="best"`` correlates the noise of successive steps (:mod:`discreet.core.matrix_mechanism`).
 
     ``augment(batch)`` returns the batch with each example changed at random; with ``views=K`` every example is seen K
     times in a step, and its mean gradient is clipped once, so that costs time and no privacy. ``average`` leaves the
@@ -112,7 +112,7 @@ def fit(
 
     Guarantee: with privacy, ``fitted.certificate.guarantee`` is within the budget.
     """
-    model, losses = bare(model), insist_function(losses)
+    model, losses = unwrap_model(model), insist_function(losses)
     if views != 1 or augment is not None:
         losses = of_views(losses, augment, views)
     clip_norm = 1.0 if clipping is None else checked_clipping(clipping).clip_norm
@@ -243,7 +243,7 @@ def _train_plainly(
     stream: RandomStream,
 ) -> None:
     """Stochastic gradient descent: the plan's batches, sums and divisor, and nothing else of it."""
-    dataset, collate, workers = take_apart(dataset, collate, 0)
+    dataset, collate, workers = unwrap_loader(dataset, collate, 0)
     model = trainer.model
     parameters, records = trainable(model), reader(dataset, collate)
     descent = OptimizerStep(parameters, trainer.optimizers)

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 SHARED, MIXED = 0, -1
 
 
-class Rows(NamedTuple):
+class RowLayout(NamedTuple):
     """A tensor of this shape whose element number f belongs to example ``f // run % examples``."""
 
     shape: Shape
@@ -53,7 +53,7 @@ def _location(shape: Shape, run: int, examples: int) -> tuple[int, int, int] | N
     return folded
 
 
-Rule = Callable[[Any, Rows, int, Shape], int]
+Rule = Callable[[Any, RowLayout, int, Shape], int]
 
 
 def joint(one: int | None, other: int) -> int:
@@ -61,7 +61,7 @@ def joint(one: int | None, other: int) -> int:
     return other if one is None or one == other else MIXED
 
 
-def run_in_input(rows: Rows, shape: Shape, to: Callable[[int], int | None]) -> int:
+def run_in_input(rows: RowLayout, shape: Shape, to: Callable[[int], int | None]) -> int:
     """The run in an input of this shape, where dimension d of the output is dimension ``to(d)`` of the input."""
     found = rows.location()
     if found is None:
@@ -89,7 +89,7 @@ def dimensions(value: Any, ndim: int) -> set[int]:
     return {as_signed(d) % ndim for d in values} or set(range(ndim))
 
 
-def elementwise(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def elementwise(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Each element of the output reads the elements of its own place, of inputs that may be broadcast."""
     if shape == rows.shape:
         return rows.run
@@ -99,7 +99,7 @@ def elementwise(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return run_in_input(rows, shape, lambda dim: max(dim - more, -1))
 
 
-def same_order(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def same_order(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Another shape, and the elements one after the other as before."""
     return rows.run if math.prod(shape) == math.prod(rows.shape) else MIXED
 
@@ -107,7 +107,7 @@ def same_order(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 def along(name: str) -> Rule:
     """An operation along the dimensions saved as ``name``; output and input have the same dimensions."""
 
-    def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         if len(shape) != len(rows.shape):
             return MIXED
         busy = dimensions(getattr(node, name), len(shape))
@@ -116,7 +116,7 @@ def along(name: str) -> Rule:
     return rule
 
 
-def reduction(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def reduction(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """A sum, mean, maximum or norm over dimensions."""
     gone = dimensions(node._saved_dim, len(shape)) if shape else set()
     if node._saved_keepdim:
@@ -125,26 +125,26 @@ def reduction(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return _mixed_if_shared(run_in_input(rows, shape, left.__getitem__))
 
 
-def slicing(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def slicing(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """A range along one dimension; all of it changes nothing."""
     if shape == rows.shape and node._saved_step == 1:
         return rows.run
     return _along_dim(node, rows, edge, shape)
 
 
-def selection(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def selection(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """One place of a dimension, which is gone afterwards."""
     gone = as_signed(node._saved_dim) % len(shape)
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim + (dim >= gone)))
 
 
-def stacking(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def stacking(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Several tensors along a new dimension."""
     new = as_signed(node._saved_dim) % len(rows.shape)
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim == new else dim - (dim > new)))
 
 
-def padding(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def padding(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Constants around the last dimensions."""
     pairs = node._saved_pad
     busy = {len(shape) - 1 - place // 2 for place, size in enumerate(pairs) if as_signed(size)}
@@ -154,7 +154,7 @@ def padding(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 def leading(keep: int) -> Rule:
     """Only the first ``keep`` dimensions are the same in input and output, and independent of one another."""
 
-    def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim if dim < keep else None))
 
     return rule
@@ -163,7 +163,7 @@ def leading(keep: int) -> Rule:
 def spatial(dims: int) -> Rule:
     """Pooling and the like, over the last ``dims`` dimensions."""
 
-    def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         return leading(len(shape) - dims)(node, rows, edge, shape)
 
     return rule
@@ -177,21 +177,21 @@ def _mixed_if_shared(run: int) -> int:
 _along_dim = along("_saved_dim")
 
 
-def permutation(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def permutation(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     order = [as_signed(d) % len(shape) for d in node._saved_dims]
     return _mixed_if_shared(run_in_input(rows, shape, order.__getitem__))
 
 
-def transposition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def transposition(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     one, other = as_signed(node._saved_dim0) % len(shape), as_signed(node._saved_dim1) % len(shape)
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: {one: other, other: one}.get(dim, dim)))
 
 
-def matrix_transposition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def matrix_transposition(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: len(shape) - 1 - dim))
 
 
-def repetition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def repetition(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Copies one after the other along dimensions."""
     found = rows.location()
     if found is None:
@@ -204,7 +204,7 @@ def repetition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return inner * math.prod(shape[place + 1 :]) if size % (inner * rows.examples) == 0 else MIXED
 
 
-def windows(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def windows(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """``x.unfold``: windows along a dimension become a dimension of their own, the last one."""
     busy = {as_signed(node._saved_dimension) % len(shape), len(shape)}
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in busy else dim))
@@ -213,7 +213,7 @@ def windows(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 def matrix_product(first: int) -> Rule:
     """``a @ b`` of matrices, the inputs ``first`` and ``first + 1``; what comes before them is added."""
 
-    def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         if edge < first:
             return elementwise(node, rows, edge, shape)
         own = edge - first  # rows of the output are rows of a, its columns are columns of b
@@ -225,7 +225,7 @@ def matrix_product(first: int) -> Rule:
 def batched_product(first: int) -> Rule:
     """Apply the rule of a matrix product to each of a batch of matrices."""
 
-    def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         if edge < first:
             return elementwise(node, rows, edge, shape)
         own = edge - first + 1
@@ -234,11 +234,11 @@ def batched_product(first: int) -> Rule:
     return rule
 
 
-def matrix_times_vector(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def matrix_times_vector(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     return run_in_input(rows, shape, lambda dim: dim) if edge == 0 else SHARED
 
 
-def linear(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def linear(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """``x @ w.T + b`` over the last dimension."""
     found = rows.location()
     if found is None or found[0] == len(rows.shape) - 1:
@@ -246,7 +246,7 @@ def linear(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return run_in_input(rows, shape, lambda dim: dim) if edge == 0 else SHARED
 
 
-def attention(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def attention(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Queries, keys and values of shape (examples, heads, length, width), and a mask that is broadcast."""
     if edge == 3:
         more = len(rows.shape) - len(shape)
@@ -257,7 +257,7 @@ def attention(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim))
 
 
-def layer(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def layer(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """A layer on (examples, ...) with weights."""
     found = rows.location()
     if found is None or found[0] != 0:
@@ -265,14 +265,14 @@ def layer(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim)) if edge == 0 else SHARED
 
 
-def layer_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def layer_norm(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     found = rows.location()
     if found is None or found[0] >= len(rows.shape) - len(node._saved_normalized_shape):
         return MIXED
     return rows.run if edge == 0 else SHARED
 
 
-def batch_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def batch_norm(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Channels are independent; in evaluation images are.
 
     There channels should be as well, but PyTorch mistakes the order of some gradients and mixes them.
@@ -285,24 +285,24 @@ def batch_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return SHARED if found[0] == 0 else _mixed_if_shared(run_in_input(rows, shape, lambda dim: 0))
 
 
-def likelihood(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def likelihood(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """The negative log-likelihood of scores (examples, classes, ...): classes are gone from the output."""
     if node._saved_reduction != 0 or edge != 0:
         return MIXED
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim + (dim >= 1)))
 
 
-def aligned_sequences(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def aligned_sequences(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """The loss of a time-first sequence."""
     return _mixed_if_shared(run_in_input(rows, shape, lambda dim: 1)) if len(shape) == 3 else MIXED
 
 
-def lookup(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def lookup(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """A table that is read at the indices of all examples."""
     return SHARED
 
 
-def indexing(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def indexing(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """``x[:, i]``, or ``x[arange(examples), i]``, for the indices of this very batch."""
     indices = node._saved_indices
     used = [dim for dim, index in enumerate(indices) if index is not None]
@@ -325,7 +325,7 @@ def indexing(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     return MIXED
 
 
-def real_pairs(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def real_pairs(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """Complex numbers as pairs, or pairs as complex numbers."""
     return run_in_input(rows, shape, lambda dim: dim if dim < min(len(shape), len(rows.shape)) else None)
 

@@ -51,7 +51,7 @@ def refuse_unreadable(dataset: Any) -> None:
     raise InvalidParameter("dataset", type(dataset).__name__, remedy)
 
 
-def take_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
+def unwrap_loader(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
     """The data set, ``collate`` and number of workers inside a ``DataLoader``; anything else as it is.
 
     Its batch size and its shuffling are the plan's business. A loader that draws in a way of its own is refused:

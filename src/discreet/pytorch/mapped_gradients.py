@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.checks.constancy import modules_of
+from discreet.pytorch.checks.state_guard import modules_of
 from discreet.pytorch.per_example import (
     Losses,
     gradients_alone,

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from discreet.core.columns import cells_of
+from discreet.core.columns import column_to_array
 from discreet.core.grouping import group_rows, id_codes
 from discreet.core.sampling import Indices
 from discreet.errors import InvalidParameter, PlanViolation, whole
@@ -51,7 +51,7 @@ class PerPerson:
             raise InvalidParameter("dataset", "PerPerson", "must be the data set itself, row by row.")
         self.rows = whole("rows", rows, at_least=1, remedy="Usual are 4 to 16.")
         self._records = reader(dataset)
-        cells = cells_of(ids if hasattr(ids, "dtype") or hasattr(ids, "to_numpy") else list(ids))
+        cells = column_to_array(ids if hasattr(ids, "dtype") or hasattr(ids, "to_numpy") else list(ids))
         if cells.shape != (self._records.rows,):
             raise InvalidParameter("ids", "other rows", "must hold an id for each row of the data set.")
         self._order, self._starts = group_rows(id_codes(cells))

@@ -21,20 +21,20 @@ from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum
 from discreet.errors import DiscreetError, PlanViolation
 from discreet.ledger import Till
-from discreet.ledger.book import Anchor
+from discreet.ledger.ledger_state import Anchor
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.procedure import refuse_uncovered_bands
-from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Reader, Turns
+from discreet.pytorch.batches import Batch, BatchRegistry, Collate, Drawn, Draws, Reader
 from discreet.pytorch.checks.compatibility import is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.checks.same_rows import refuse_other_rows
-from discreet.pytorch.checks.spot_check import DESCRIPTION, STEADY_DESCRIPTION, SpotCheck
+from discreet.pytorch.checks.spot_check import DESCRIPTION, DETERMINISTIC_DESCRIPTION, SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.grid_sums import PADDED, checked_arithmetic, grids_of, steps_of_batch
+from discreet.pytorch.integer_gradients import PADDED, checked_arithmetic, grids_of, steps_of_batch
 from discreet.pytorch.per_example import (
     Losses,
     move_like,
@@ -128,7 +128,7 @@ class PrivateSteps:
             refuse_uncovered_bands(plan.stages, self._till.ledger.rule.budget)
         self._charger: StepCharger | None = None
         self._resumed = False
-        self._turns = Turns()
+        self._turns = BatchRegistry()
         self._stepping = threading.Lock()
 
     @property
@@ -154,7 +154,7 @@ class PrivateSteps:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
         drawn = self._schedule.batches(self._stream, records.rows, start)
-        self._turns = Turns(start)
+        self._turns = BatchRegistry(start)
         for noise in self._correlated:  # whose records draw new turns
             noise.forget()
         with self._draws():
@@ -252,7 +252,7 @@ class PrivateSteps:
                 arithmetic=self._certified,
                 trusted=self._trusted,
                 not_covered=self._not_covered,
-                checks=(DESCRIPTION, STEADY_DESCRIPTION) if self._arithmetic == "float" else (),
+                checks=(DESCRIPTION, DETERMINISTIC_DESCRIPTION) if self._arithmetic == "float" else (),
             ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(write))

@@ -25,11 +25,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
-from discreet.pytorch.checks.steady import body
+from discreet.pytorch.batch_axis import BatchAxes, DataFlow, Place, place_of
+from discreet.pytorch.checks.deterministic_rng import body
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import RULES, SAVING_NOTHING, UNROLLED, keeps_length
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use
-from discreet.pytorch.ownership import DataFlow, Ownership, Place, place_of
 
 Key = tuple[str, str, int]
 """The n-th call of a function with certain sources: the same place of the model in every forward pass."""
@@ -38,7 +38,7 @@ Key = tuple[str, str, int]
 _ASSIGNING = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__set__"}
 
 
-class Site:
+class CallSite:
     """A call with a rule: the uses that wait for the gradient of its output, and where the examples are in it."""
 
     def __init__(self, key: Key, uses: list[Use]) -> None:
@@ -81,7 +81,7 @@ class Recording(TorchFunctionMode):
         self.differentiated = (
             False  # the losses differentiate by themselves, so that gradients come too early
         )
-        self._sites: list[tuple[Site, Place, Tensor]] = []
+        self._sites: list[tuple[CallSite, Place, Tensor]] = []
         self._maybe_constant: list[tuple[Key, Place]] = []
         self._seen: dict[tuple[str, str], int] = {}
         self._ends: list[Tensor] = []  # of the graph, besides the parameters
@@ -139,7 +139,7 @@ class Recording(TorchFunctionMode):
         output, uses, *result = found
         output = self.attach(output)
         if not self._again:
-            self._visit(Site(key, uses), output)
+            self._visit(CallSite(key, uses), output)
             if not result:
                 self._may_be_constant(key, [output], args, kwargs)
         return result[0] if result else output
@@ -162,7 +162,7 @@ class Recording(TorchFunctionMode):
         if self.only_parameters(args, kwargs) and not is_checkpointed():
             self._maybe_constant += [(key, place_of(tensor)) for tensor in results]
 
-    def _visit(self, site: Site, output: Tensor) -> None:
+    def _visit(self, site: CallSite, output: Tensor) -> None:
         """Wait at the output of a site for its gradient."""
         node, number = place_of(output)
         self._sites.append((site, (node, number), output))
@@ -186,7 +186,7 @@ class Recording(TorchFunctionMode):
         Guarantee: a site gets a layout only if the graph of these very losses proves it; the parameters of all
         others are distrusted, and where examples may meet or hooks were set, all parameters are.
         """
-        owners = Ownership(losses)
+        owners = BatchAxes(losses)
         for site, place, output in self._sites:
             layout = owners.layout_of(place, tuple(output.shape))
             if layout is not None and all(use.accepts(layout, output) for use in site.uses):
@@ -223,7 +223,7 @@ class Recording(TorchFunctionMode):
         escaped = zip(self.parameters, found, strict=False)
         self.distrusted.update(name for name, grad in escaped if grad is not None)
 
-    def _receive(self, site: Site, grad: Tensor, layout: Layout) -> None:
+    def _receive(self, site: CallSite, grad: Tensor, layout: Layout) -> None:
         for use in site.uses:
             use.receive(grad, layout, self.count, self.scratch, site.key)
             if use.source.isometric and all(self._times_used[name] == 1 for name in use.source.roots):

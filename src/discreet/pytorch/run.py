@@ -27,13 +27,13 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.batches import Batch, Collate, Drawn, Reader
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.checks.compatibility import bare, insist_function
+from discreet.pytorch.checks.compatibility import insist_function, unwrap_model
+from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.same_rows import same_records
 from discreet.pytorch.checks.single_examples import SingleExamples
-from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.loaders import refuse_many_rows, take_apart
+from discreet.pytorch.loaders import refuse_many_rows, unwrap_loader
 from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.private_steps import PrivateSteps
@@ -60,8 +60,8 @@ class PrivateRun(PrivateSteps):
     (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
     resumes a run for data of the same name only. ``arithmetic="hardened"`` works on each example alone, adds up
     whole steps of a public grid and releases them with whole noise, so that the guarantee holds for the very bits; it
-    takes a pass for each example (:mod:`discreet.pytorch.grid_sums`). ``unsafe_seed`` is for tests and makes the
-    certificate worthless.
+    takes a pass for each example (:mod:`discreet.pytorch.integer_gradients`). ``unsafe_seed`` is for tests and makes
+    the certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -83,7 +83,7 @@ class PrivateRun(PrivateSteps):
         progress: bool = False,
         unsafe_seed: int | None = None,
     ) -> None:
-        self._optimizers, model = as_optimizers(optimizer), bare(model)
+        self._optimizers, model = as_optimizers(optimizer), unwrap_model(model)
         super().__init__(
             checked_plan(plan),
             model,
@@ -97,7 +97,7 @@ class PrivateRun(PrivateSteps):
             unsafe_seed=unsafe_seed,
         )
         self._singles = SingleExamples(self._sum)
-        self._watch = Watch(model, self._sum.losses, self._parameters, self._sum.part_size)
+        self._watch = ModelGuard(model, self._sum.losses, self._parameters, self._sum.part_size)
         self._descent = OptimizerStep(self._parameters, self._optimizers)
         self._dataset: Any = None
         self._progress, self._in_memory = progress and self._processes.first, ledger is None
@@ -125,7 +125,7 @@ class PrivateRun(PrivateSteps):
         and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.per_person.PerPerson`. With several
         processes, each passes the same data set and gets batches of its own part.
         """
-        dataset, collate, workers = take_apart(dataset, collate, workers)
+        dataset, collate, workers = unwrap_loader(dataset, collate, workers)
         batches = self._draw(dataset, collate, workers)
         return show_progress(batches, self.plan, self._taken) if self._progress else batches
 
@@ -165,7 +165,7 @@ class PrivateRun(PrivateSteps):
     ) -> Iterator[Iterator[Batch]]:
         """Yield the batches epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
 
-        There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
+        There are as many epochs as planned, to the nearest integer. A resumed run begins within one.
         """
         batches, start = self.batches(dataset, collate=collate, workers=workers), self._taken
         drawn = start

@@ -31,13 +31,13 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.functional import pad
 
 from discreet.errors import CheckFailed, PlanViolation
-from discreet.pytorch.checks.constancy import modules_of
+from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.spot_check import SpotCheck
-from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.state_guard import modules_of
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.graph_rules import MIXED, Rows, Shape, add_rule
+from discreet.pytorch.graph_rules import MIXED, RowLayout, Shape, add_rule
 from discreet.pytorch.per_example import number_of_examples, select, trainable
 
 IN_FLIGHT = 2
@@ -46,7 +46,7 @@ IN_FLIGHT = 2
 _OF_FSDP = "torch.distributed.fsdp."
 
 
-def _pass_through(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def _pass_through(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
     """The node by which FSDP2 learns that a layer's backward pass is over: gradients go through it unchanged."""
     return rows.run if shape == rows.shape else MIXED
 
@@ -143,7 +143,7 @@ class ShardedSum:
         self._gathers_all = False
         self.let_go = shards.let_go
 
-    def before_step(self, examples: Any, count: int, watch: Watch, spot_check: SpotCheck) -> None:
+    def before_step(self, examples: Any, count: int, watch: ModelGuard, spot_check: SpotCheck) -> None:
         """Check the model in all processes if it is due in one of them; a refusal of one is a refusal of all."""
         self._shards.let_go()
         wanted = [watch.is_due(count), self._processes.first and spot_check.is_due()]

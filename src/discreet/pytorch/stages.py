@@ -7,9 +7,9 @@ no more of it than the plan holds.
 With :class:`~discreet.core.clipping.AdaptiveClip` every step has its own clip norm, and the count of norms within it
 takes part of the step's cost, so the sum gets more noise than planned for it alone.
 
-Correlated noise (:mod:`discreet.core.banded` has the theorem) is kept between steps, in memory only. It is dropped
-whenever steps do not follow one another or batches are drawn anew: then the matrix of the coefficients falls into
-blocks, no column of which is longer, so the guarantee is the same and only the benefit starts again.
+Correlated noise (:mod:`discreet.core.matrix_mechanism` has the theorem) is kept between steps, in memory only. It is
+dropped whenever steps do not follow one another or batches are drawn anew: then the matrix of the coefficients falls
+into blocks, no column of which is longer, so the guarantee is the same and only the benefit starts again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from discreet.core.banded import coefficients
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
+from discreet.core.matrix_mechanism import coefficients
 from discreet.core.noise import BoundedSum, refuse_not_finite
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.ledger import Till
-from discreet.ledger.journal import LEASES, Run
+from discreet.ledger.ledger_log import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes

@@ -2,11 +2,11 @@
 
 A section says the same in every form. Who has something to add to the report writes a function that makes one:
 
->>> section = Section("Effects", (Text("One line for each column."), Table(("column", "effect"), (("age", "0.2"),))))
+>>> section = Section("Effects", (Text("One line per column."), TableBlock(("column", "effect"), (("age", "0.2"),))))
 >>> print(section.to_markdown())
 ## Effects
 <BLANKLINE>
-One line for each column.
+One line per column.
 <BLANKLINE>
 | column | effect |
 |---|---|
@@ -14,7 +14,7 @@ One line for each column.
 >>> "<td>0.2</td>" in section.to_html()
 True
 
-Texts are texts, whatever they hold; only a :class:`Picture` is taken as it is, for it is drawn by
+Texts are texts, whatever they hold; only a :class:`FigureBlock` is taken as it is, for it is drawn by
 :mod:`discreet.charts`.
 """
 
@@ -65,7 +65,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableBlock:
     """Rows under a head; the first cell of a row names it. An empty head is not shown."""
 
     head: Sequence[str]
@@ -88,7 +88,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class FigureBlock:
     """An SVG of our own, with what it shows in words."""
 
     svg: str
@@ -104,7 +104,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeBlock:
     """Commands, as they are typed."""
 
     text: str
@@ -118,7 +118,7 @@ class Code:
         return "\n".join(f"    {line}" for line in self.text.splitlines())
 
 
-Block = Text | Bullets | Table | Picture | Code
+Block = Text | Bullets | TableBlock | FigureBlock | CodeBlock
 
 
 @dataclass(frozen=True)

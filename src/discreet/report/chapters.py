@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.charts import Series, line_chart
 from discreet.guarantee import protected_unit, upper_text
-from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
+from discreet.report.blocks import Block, Bullets, CodeBlock, FigureBlock, Section, TableBlock, Text
 from discreet.report.model_sections import curves, effects, how_good
 from discreet.report.nist import nist
 from discreet.report.risks import risks
@@ -53,7 +53,7 @@ def unit(report: Report) -> Section | None:
     )
     return Section(
         "People with several records",
-        (Text(words), Table(("all of", "epsilon", "delta"), rows, "several records")),
+        (Text(words), TableBlock(("all of", "epsilon", "delta"), rows, "several records")),
     )
 
 
@@ -68,7 +68,7 @@ def attacker(report: Report) -> Section:
         "The curve is proved: every attack lies on or below it. The closer the curve is to the dashed line, the "
         "better the protection."
     )
-    return Section("What an attacker can do", (Text(facts.attack), Picture(chart, words)))
+    return Section("What an attacker can do", (Text(facts.attack), FigureBlock(chart, words)))
 
 
 def what_happened(report: Report) -> Section:
@@ -82,7 +82,7 @@ def what_happened(report: Report) -> Section:
             for one in facts.stages
         ]
         head = ("stage", "what was released, with noise", "releases", "noise", "share of the budget")
-        blocks.insert(1, Table(head, rows, "stages"))
+        blocks.insert(1, TableBlock(head, rows, "stages"))
         blocks.insert(
             2,
             Text(
@@ -96,7 +96,7 @@ def what_happened(report: Report) -> Section:
         words = f"Epsilon grows to {upper_text(facts.spending[-1][1])} at the last step."
         chart = line_chart("Epsilon over training", line, "steps taken", "epsilon", description=words)
         delta = upper_text(facts.guarantee.delta, 3)
-        blocks.append(Picture(chart, f"Epsilon proved for the steps up to each point, at delta {delta}."))
+        blocks.append(FigureBlock(chart, f"Epsilon proved for the steps up to each point, at delta {delta}."))
     return Section("What happened", tuple(blocks))
 
 
@@ -110,7 +110,7 @@ def observers(report: Report) -> Section | None:
         "party:"
     )
     return Section(
-        "Who can learn what", (Text(words), Table(("Observer", "Sees", "Guarantee"), rows, "observers"))
+        "Who can learn what", (Text(words), TableBlock(("Observer", "Sees", "Guarantee"), rows, "observers"))
     )
 
 
@@ -157,7 +157,7 @@ def verifying(report: Report) -> Section:
         "signature on the page or an entry in the ledger, the owner's words and every section that does not follow "
         "from the certificate are only claimed."
     )
-    blocks: list[Block] = [Text(words), Code(commands), Text(trust, "soft")]
+    blocks: list[Block] = [Text(words), CodeBlock(commands), Text(trust, "soft")]
     if facts.findings:
         blocks += [
             Text("The program that wrote this page found the following, without a ledger or a key:"),
@@ -177,13 +177,14 @@ def signing(report: Report) -> Section:
     line = "_" * 24
     rows = [("Responsible for the data", line, line), ("Privacy officer", line, line)]
     return Section(
-        "Signatures", (Text(said), Table(("who", "name and date", "signature"), rows, "lines for signatures"))
+        "Signatures",
+        (Text(said), TableBlock(("who", "name and date", "signature"), rows, "lines for signatures")),
     )
 
 
 def details(report: Report) -> Section:
     """Everything, by its name."""
-    return Section("Details", (Table(("", ""), report.facts.details, "all numbers"),))
+    return Section("Details", (TableBlock(("", ""), report.facts.details, "all numbers"),))
 
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (

@@ -20,7 +20,7 @@ from discreet.ledger.filters import FixedPlan
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 from discreet.report.risks import CertifiedPower
-from discreet.report.stages import Stage, stages_of
+from discreet.report.stages import ReportedStage, stages_of
 
 _POINTS = 24  # of epsilon over training
 _FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)
@@ -47,7 +47,7 @@ class Facts:
     attack: str
     cautions: tuple[str, ...]
     happened: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[ReportedStage, ...]
     several: tuple[Guarantee, ...]  # for whoever owns several records, all of them together
     not_covered: tuple[str, ...]
     spending: Points  # steps taken, epsilon proved for them
@@ -89,9 +89,6 @@ def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
         )
     except CertificateRejected as error:
         return False, str(error), ()
-
-
-# ---- in words ----
 
 
 def _unit(guarantee: Guarantee) -> str:
@@ -225,9 +222,6 @@ def unit_column(unit: object) -> str:
 def _short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 300 else text[:297] + "..."
-
-
-# ---- as curves ----
 
 
 def _spending(certificate: Certificate) -> Points:

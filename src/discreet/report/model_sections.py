@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.charts import Series, bar_chart, line_chart
-from discreet.report.blocks import Block, Picture, Section, Table, Text
+from discreet.report.blocks import Block, FigureBlock, Section, TableBlock, Text
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
@@ -45,7 +45,11 @@ def effects(report: Report) -> Section | None:
     chart = bar_chart("Effects", shown)
     rows = [(name, f"{value:+.3g}") for name, value in shown]
     more = f"The {len(shown)} largest of {len(largest)}." if len(largest) > len(shown) else ""
-    blocks: list[Block] = [Text(words), Picture(chart, more), Table(("column", "effect"), rows, "effects")]
+    blocks: list[Block] = [
+        Text(words),
+        FigureBlock(chart, more),
+        TableBlock(("column", "effect"), rows, "effects"),
+    ]
     return Section("What the model says", (*blocks, *_summary(model)))
 
 
@@ -66,7 +70,7 @@ def _summary(model: Mapping[str, Any]) -> list[Block]:
         rows.append((line["name"], *numbers, against))
     words = f"Standard errors cover both sampling error and the noise for privacy; {told['estimand']}"
     heads = ("effect", "coefficient", "standard error", "lower (95 %)", "upper", "")
-    return [Text(words), Table(heads, rows, "summary")]
+    return [Text(words), TableBlock(heads, rows, "summary")]
 
 
 def _effects(model: Mapping[str, Any]) -> dict[str, float]:
@@ -97,9 +101,6 @@ def _effects(model: Mapping[str, Any]) -> dict[str, float]:
     return {name: effect for name, effect in found.items() if shares.get(name) != 0.0}
 
 
-# ---- how good the model is, from a private evaluation (``Evaluation.to_dict()``) ----
-
-
 def how_good(report: Report) -> Section | None:
     """Scores with their intervals, and the calibration curve."""
     found = report.evaluation
@@ -111,7 +112,7 @@ def how_good(report: Report) -> Section | None:
         f"This evaluation was charged, too: {found['guarantee']}."
     )
     blocks: list[Block] = [
-        Table(("Score", "Value", "From", "To"), rows, "scores"),
+        TableBlock(("Score", "Value", "From", "To"), rows, "scores"),
         *(Text(str(note), "caution") for note in found["notes"]),
         *_calibration(found["overall"]["calibration"]),
         Text(cost, "soft"),
@@ -119,7 +120,7 @@ def how_good(report: Report) -> Section | None:
     return Section("How good the model is", tuple(blocks))
 
 
-def _calibration(points: list[Mapping[str, Any]]) -> tuple[Picture, ...]:
+def _calibration(points: list[Mapping[str, Any]]) -> tuple[FigureBlock, ...]:
     seen = tuple(
         (float(point["predicted"]), float(point["value"])) for point in points if point["value"] is not None
     )
@@ -129,11 +130,11 @@ def _calibration(points: list[Mapping[str, Any]]) -> tuple[Picture, ...]:
     lines = [Series("as predicted", ((0.0, 0.0), (1.0, 1.0)), "line-2"), Series("observed", seen, "line-1")]
     chart = line_chart("Calibration", lines, "predicted probability", "observed share", description=words)
     return (
-        Picture(chart, "Calibration: the closer to the dashed line, the better the predicted probabilities."),
+        FigureBlock(
+            chart, "Calibration: the closer to the dashed line, the better the predicted probabilities."
+        ),
     )
 
-
-# ---- what an additive model says: a picture of every curve over where the records are, and a table ----
 
 Array = NDArray[np.float64]
 
@@ -155,8 +156,8 @@ def curves(report: Report) -> Section | None:
     )
     blocks: list[Block] = [Text(words)]
     for name in sorted(effects, key=lambda name: -_reach(effects[name])):
-        blocks.append(Picture(picture(name, effects[name])))
-        blocks.append(Table((f"{name} is", "adds"), _rows(effects[name]), name))
+        blocks.append(FigureBlock(picture(name, effects[name])))
+        blocks.append(TableBlock((f"{name} is", "adds"), _rows(effects[name]), name))
     return Section("The curves of the model", tuple(blocks))
 
 

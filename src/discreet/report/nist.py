@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from discreet.guarantee import lower_text, protected_unit, upper_text
-from discreet.report.blocks import Section, Table, Text
+from discreet.report.blocks import Section, TableBlock, Text
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
@@ -26,7 +26,7 @@ _BLANK = "_" * 24
 
 
 @dataclass(frozen=True)
-class Line:
+class ChecklistItem:
     """A question, its answer, and what the answer rests on."""
 
     topic: str
@@ -35,12 +35,12 @@ class Line:
     basis: Basis
 
 
-def checklist(report: Report) -> tuple[Line, ...]:
+def checklist(report: Report) -> tuple[ChecklistItem, ...]:
     """Every question with its answer."""
     found = []
     for topic, question, basis, answer in _QUESTIONS:
         text = answer(report)
-        found.append(Line(topic, question, text or _BLANK, basis if text else "to be answered"))
+        found.append(ChecklistItem(topic, question, text or _BLANK, basis if text else "to be answered"))
     return tuple(found)
 
 
@@ -54,7 +54,7 @@ def nist(report: Report) -> Section:
     )
     rows = [(f"{line.topic}: {line.question}", line.answer, line.basis) for line in checklist(report)]
     return Section(
-        "NIST SP 800-226", (Text(words), Table(("question", "answer", "from"), rows, "NIST SP 800-226"))
+        "NIST SP 800-226", (Text(words), TableBlock(("question", "answer", "from"), rows, "NIST SP 800-226"))
     )
 
 

@@ -17,7 +17,7 @@ from os import PathLike
 from discreet.certificate import Certificate, Verification
 from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature
-from discreet.certificate.verdict_views import Finding
+from discreet.certificate.verdict_views import VerdictLine
 from discreet.certificate.verification import (
     CLAIMED,
     COMPUTED,
@@ -91,22 +91,22 @@ def verify_page(
     return page.report, replace(found, lines=(*found.lines, *lines))
 
 
-def _vouched(page: Page, basis: str) -> Iterator[Finding]:
-    yield Finding(
+def _vouched(page: Page, basis: str) -> Iterator[VerdictLine]:
+    yield VerdictLine(
         basis, f"the page as a whole, every word of it; its SHA-256 without signatures is {page.digest}"
     )
     if page.same:
-        yield Finding(COMPUTED, SAME)
+        yield VerdictLine(COMPUTED, SAME)
 
 
-def _claimed(page: Page) -> Iterator[Finding]:
+def _claimed(page: Page) -> Iterator[VerdictLine]:
     report = page.report
-    yield Finding(COMPUTED, SAME) if page.same else Finding(CLAIMED, OTHER)
+    yield VerdictLine(COMPUTED, SAME) if page.same else VerdictLine(CLAIMED, OTHER)
     cover = [name.replace("_", " ") for name, value in vars(report.cover).items() if value]
-    yield Finding(CLAIMED, f"the owner's words: {', '.join(['title', *cover])}")
+    yield VerdictLine(CLAIMED, f"the owner's words: {', '.join(['title', *cover])}")
     for name, words in _PARTS.items():
         if getattr(report, name):
-            yield Finding(CLAIMED, words)
+            yield VerdictLine(CLAIMED, words)
 
 
 def read_page(path: str | PathLike[str]) -> Page:

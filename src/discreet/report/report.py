@@ -22,7 +22,7 @@ from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import InvalidParameter
 from discreet.files import write_whole
 from discreet.guarantee import protected_unit, upper_text
-from discreet.report.blocks import Section, Table, cell
+from discreet.report.blocks import Section, TableBlock, cell
 from discreet.report.chapters import SECTIONS
 from discreet.report.cover import Cover
 from discreet.report.facts import Facts, unit_column
@@ -124,7 +124,7 @@ class Report:
 
     def to_markdown(self) -> str:
         """The same words for a wiki or a repository."""
-        facts = Table(("", ""), tuple(self.cover.lines(self.certificate))).to_markdown()
+        facts = TableBlock(("", ""), tuple(self.cover.lines(self.certificate))).to_markdown()
         body = "\n\n".join(section.to_markdown() for section in self.sections)
         return _template("report.md").render(**self._context(), body=body, facts_of_cover=facts)
 

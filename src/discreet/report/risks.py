@@ -25,7 +25,7 @@ from discreet.accounting.power import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Bounds, upper_text
-from discreet.report.blocks import Block, Bullets, Section, Table, Text
+from discreet.report.blocks import Block, Bullets, Section, TableBlock, Text
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
@@ -127,7 +127,7 @@ def risks(report: Report) -> Section:
         "of it."
     )
     head = ("attack", "guessing", "at most", "factor")
-    blocks: list[Block] = [Text(words), Table(head, risk_table(bounds), "risks")]
+    blocks: list[Block] = [Text(words), TableBlock(head, risk_table(bounds), "risks")]
     if report.certificate.together.epsilon.upper > report.facts.guarantee.epsilon.upper:
         blocks.append(
             Text(

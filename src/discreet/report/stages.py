@@ -48,7 +48,7 @@ SENTENCES = {
 """By name; a number at the end of a name counts how often it was looked."""
 
 
-class Stage(NamedTuple):
+class ReportedStage(NamedTuple):
     """A part of the procedure by its name: how much noise each release got, and its share of what was spent."""
 
     name: str
@@ -64,7 +64,7 @@ def sentence_for(stage: str, procedure: str) -> str:
     return known or f"sums that belong to {procedure or 'the procedure'}"
 
 
-def stages_of(certificate: Certificate) -> tuple[Stage, ...]:
+def stages_of(certificate: Certificate) -> tuple[ReportedStage, ...]:
     """The stages of a fit by name; empty if not all of its releases are sums with Gaussian noise."""
     if certificate.plan.stages:
         return ()
@@ -83,6 +83,6 @@ def stages_of(certificate: Certificate) -> tuple[Stage, ...]:
         return ()
     total = math.fsum(count / noise**2 for _, count, noise in gaussians)
     return tuple(
-        Stage(name, sentence_for(name, certificate.plan.name), count, noise, count / noise**2 / total)
+        ReportedStage(name, sentence_for(name, certificate.plan.name), count, noise, count / noise**2 / total)
         for name, count, noise in gaussians
     )

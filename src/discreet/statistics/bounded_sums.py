@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from discreet.certificate import Certificate
-from discreet.core.silence import silently
+from discreet.core.fp_errors import ignore_fp_errors
 from discreet.errors import InvalidParameter, probability, whole
 from discreet.guarantee import Budget, neighbours_named, of_records
 from discreet.linear.column_kinds import distinct
@@ -32,7 +32,7 @@ from discreet.trusted.session import MOST_NUMBERS, Noise, Session
 Array = NDArray[np.float64]
 
 
-@silently
+@ignore_fp_errors
 def private_count(
     x: Any,
     budget: Budget,
@@ -59,7 +59,7 @@ def private_count(
     return _answer("count", session, level, value, deviation(_noise(session)), least=0.0)
 
 
-@silently
+@ignore_fp_errors
 def private_histogram(
     x: Any,
     budget: Budget,
@@ -99,7 +99,7 @@ def private_histogram(
     return _answer("histogram", session, level, noisy, noise, labels, least=0.0)
 
 
-@silently
+@ignore_fp_errors
 def private_sum(
     x: Any,
     budget: Budget,
@@ -139,7 +139,7 @@ def _bounded_sum(
     return _answer(name, session, level, value, noise, least=least)
 
 
-@silently
+@ignore_fp_errors
 def private_variance(
     x: Any,
     budget: Budget,
@@ -178,7 +178,7 @@ def private_variance(
     return _answer("variance", session, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
-@silently
+@ignore_fp_errors
 def private_covariance(
     x: Any,
     budget: Budget,
@@ -199,9 +199,6 @@ def private_covariance(
     moments, noise, session = second_moments(rows, lower, upper, "private covariance", budget, **paying)
     value, error = covariance_of(moments, noise, (upper - lower) / 2)
     return _answer("covariance", session, level, value, error)
-
-
-# ---- what they share ----
 
 
 def second_moments(
@@ -298,9 +295,6 @@ def _answer(
     return Statistic(name, found, ends[0], ends[1], np.asarray(noise), level, session.certificate(), labels)
 
 
-# ---- principal components of private rows: PrivatePCA ----
-
-
 class PrivatePCA:
     """Principal components of columns within declared bounds, from their private covariance matrix.
 
@@ -334,7 +328,7 @@ class PrivatePCA:
         self.unsafe_seed = unsafe_seed
         self.certificate_: Certificate
 
-    @silently
+    @ignore_fp_errors
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components, at the cost of (epsilon, delta)."""
         budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from discreet.core.silence import silently
+from discreet.core.fp_errors import ignore_fp_errors
 from discreet.errors import InvalidParameter, probability
 from discreet.guarantee import Budget, of_records
 from discreet.statistics.bounded_sums import interval
@@ -17,7 +17,7 @@ from discreet.trusted.choices import Quantiles
 from discreet.trusted.session import Session
 
 
-@silently
+@ignore_fp_errors
 def private_quantiles(
     x: Any,
     budget: Budget,

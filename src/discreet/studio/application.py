@@ -177,9 +177,6 @@ def _by_data(ledger: Ledger) -> list[dict[str, Any]]:
     return [{"data": name, "releases": count} for name, count in counts.items()]
 
 
-# ---- the studio on a port of this machine ----
-
-
 def listener_on(port: int) -> socket.socket:
     """A socket that listens on loopback; 0 takes a free port. A browser that comes early waits for the server."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -18,7 +18,7 @@ from discreet.events import Event
 from discreet.guarantee import Budget, Neighbours, upper_text
 from discreet.linear.preview import Preview
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.who_sees.observers import noise_for, observers
+from discreet.parties.observation.observers import noise_for, observers
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 from discreet.plan.plan_views import epsilon_after
@@ -131,9 +131,6 @@ def export_plan(wish: Wish) -> dict[str, str]:
     return {"python": code, "command": command, "plan": plan.to_json() + "\n"}
 
 
-# ---- curves ----
-
-
 def _attack(plan: Plan) -> dict[str, list[float]]:
     alarms = [0.0, 0.001, 0.01, 0.03, *(step / 16 for step in range(1, 17))]
     return {"alarms": alarms, "hits": [plan.curve.power(rate) for rate in alarms]}
@@ -189,9 +186,6 @@ def _columns(x: str, y: str, points: list[tuple[Any, Any]]) -> dict[str, list[fl
     return {x: [float(first) for first, _ in kept], y: [float(second) for _, second in kept]}
 
 
-# ---- several parties, before they meet: what every observer could learn, while the sliders move ----
-
-
 _MOST = 50
 
 
@@ -239,9 +233,6 @@ def _show_row(row: dict[str, Any]) -> str:
     if row.get("epsilon") is not None:
         return f"ε ≤ {upper_text(row['epsilon'])}"
     return "no protection" if not row["note"] else "–"
-
-
-# ---- what to expect of a private model of a table, before there is one ----
 
 
 EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0)

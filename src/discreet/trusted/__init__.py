@@ -19,40 +19,40 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("rows", "session", "spending"),
     ),
     "core": (
-        *("arrays", "banded", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
-        *("noise_shares", "randomness", "sampling", "silence"),
+        *("arrays", "matrix_mechanism", "choice", "clipping", "columns", "compiler", "float_samplers"),
+        *("grouping", "noise", "noise_shares", "randomness", "sampling", "fp_errors"),
     ),
-    "ledger": ("__init__", "book", "filters", "journal", "ledger", "postgres", "store", "till"),
+    "ledger": ("__init__", "ledger_state", "filters", "ledger_log", "ledger", "postgres", "store", "till"),
     "plan": ("procedure", "stage"),
-    "certificate": ("__init__", "certificate", "promises", "signatures", "verification"),
+    "certificate": ("__init__", "certificate", "guarantees", "signatures", "verification"),
     "events": ("__init__", "catalogue", "common"),
     "accounting": (
-        *("allocation", "building", "certify", "chernoff", "curve", "direct", "divergences", "dominating"),
-        *("gaussian", "largest", "lattice", "pairs", "rounded_sums", "sampled_pairs", "truncated"),
+        *("allocation", "discretisation", "certified_bounds", "chernoff", "curve", "convolve_direct"),
+        *("divergences", "dominating", "gaussian", "max_loss", "lattice", "pairs", "rounded_sums"),
+        *("sampled_pairs", "truncated"),
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
         *("checked_questions", "csv_records", "fit_budget", "on_demand", "partition_answers"),
         *("partition_results", "party_table", "private_reader", "public_log", "residuals", "row_source"),
-        *("rows_alone", "secret_sample", "user_routing", "views"),
+        *("rows_alone", "subsampling", "user_routing", "views"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
-        *("curve_rows", "data", "declared_columns", "newton", "partitioned_rows", "people"),
-        *("private_table", "raw", "record_store", "records", "score_cells", "second_moments", "shelf"),
-        "sparse_rows",
+        *("curve_rows", "data", "declared_columns", "newton", "partitioned_rows", "people", "private_table"),
+        *("raw", "record_store", "records", "score_cells", "second_moments", "block_cache", "sparse_rows"),
     ),
     "pytorch": (
-        *("batches", "chosen_weights", "distributed", "grid_sums", "per_example", "per_person"),
+        *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example", "per_person"),
         *("private_steps", "stages", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
-        *("study_sections", "terms"),
+        *("study_sections", "party_plan"),
     ),
     "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
-    "parties/who_sees": ("views",),
+    "parties/observation": ("observer_views",),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
 }
@@ -63,16 +63,8 @@ charge, add noise, and compare the fast computation with the slow one; those of 
 
 FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     "pytorch": (
-        *(
-            "clipped_sum",
-            "gradients",
-            "graph_rules",
-            "graph_uses",
-            "mapped_gradients",
-            "ownership",
-            "recording",
-        ),
-        "sharded",
+        *("clipped_sum", "gradients", "graph_rules", "linear_fast_path", "mapped_gradients", "batch_axis"),
+        *("recording", "sharded"),
     ),
     "pytorch/kernels": (
         *("__init__", "convolution_grams", "convolution_weights", "linear_layers", "lstm", "normalised"),

@@ -3,12 +3,12 @@
 Every number is moved to the nearest point of the grid. A point c misses the rank q n by max(0, L - q n, q n - E),
 where L records are below c and E are not above it: by nothing, if it is the quantile. One record more changes L and
 E by 0 or 1 and q n by q, so what is missed by s = max(q, 1 - q) at most; one record exchanged for another leaves n as
-it is, and changes it by s = 1 at most. All of it is in whole numbers, in units of 2**-20.
+it is, and changes it by s = 1 at most. All of it is in integers, in units of 2**-20.
 
 **One level.** Every point gets a geometric number as noise, and the one that is best then wins: as good as
 permute-and-flip, and better than the exponential mechanism. Given the noise of all other points, a point wins if its
-own noise is above a whole number. One record more moves that number by twice the sensitivity s at most, and
-P(noise >= k + 2 s) >= exp(-2 s / scale) P(noise >= k) for a geometric law, P(noise = k) in proportion to
+own noise is above an integer. One record more moves that number by twice the sensitivity s at most, and
+P(noise >= k + 2 s) >= exp(-2 s / scale) P(noise >= k) for a geometric distribution, P(noise = k) in proportion to
 exp(-k / scale), k = 0, 1, ... So with scale 2 s / epsilon the choice costs epsilon, and delta 0, however many points
 there are and however ties are broken.
 
@@ -31,7 +31,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from discreet.core.choice import choose
+from discreet.core.choice import exponential_mechanism
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, real
 from discreet.events import ApproximateDP
@@ -161,7 +161,7 @@ class _Chooser:
         half = len(levels) // 2
         middle, (low, high) = levels[half], between
         share = _share((middle - low) / (high - low))
-        scale = _scale(_reach(share, self._budget, alone=between == (0.0, 1.0)), self._epsilon)
+        scale = _scale(_sensitivity(share, self._budget, alone=between == (0.0, 1.0)), self._epsilon)
         found = _chosen_place(spread, share, scale, ends, stream)
         left, right = _part(spread, found)
         return [
@@ -191,11 +191,11 @@ class _Chooser:
         missed = _misses(rank, self._below, self._up_to)
         missed[0], missed[-1] = max(0, rank - _UNIT * self._up_to[0]), max(0, _UNIT * self._below[-1] - rank)
         drawn = stream.discrete_laplace(self._scale(level, epsilon), missed.shape)
-        # -1, -2, ... become 0, 1, ...: the sum of two geometric laws of the same ratio is one.
+        # -1, -2, ... become 0, 1, ...: the sum of two geometric distributions of the same ratio is one.
         return int(np.argmax(np.where(drawn < 0, -1 - drawn, drawn) - missed))
 
     def _scale(self, level: float, epsilon: float) -> int:
-        return _scale(_reach(_share(level), self._budget, alone=True), epsilon)
+        return _scale(_sensitivity(_share(level), self._budget, alone=True), epsilon)
 
 
 def _chosen_place(
@@ -208,7 +208,7 @@ def _chosen_place(
     first = np.concatenate(([ends[0]], taken + 1, taken))
     sizes = np.concatenate((taken, [ends[1] + 1], taken + 1)) - first
     below, within = np.concatenate((after, up_to - records)), np.concatenate((after, up_to))
-    group, place = choose(_misses(share * len(spread), below, within), sizes, scale, stream)
+    group, place = exponential_mechanism(_misses(share * len(spread), below, within), sizes, scale, stream)
     return int(first[group]) + place
 
 
@@ -228,7 +228,7 @@ def _share(level: float) -> int:
     return round(level * _UNIT)
 
 
-def _reach(share: int, budget: Budget, *, alone: bool) -> int:
+def _sensitivity(share: int, budget: Budget, *, alone: bool) -> int:
     """By how much neighbouring tables can change what is missed, if all records make the choice ``alone``.
 
     Otherwise records exchanged may be in two parts, whose choices pay for one of them each.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Budget, contributions_apart
+from discreet.guarantee import Budget, sensitivity_factor
 from discreet.ledger import FixedPlan, Till
 from discreet.trusted.permits import StepNoise, pay_at_once
 
@@ -33,7 +33,7 @@ def noisy_statistic(
     Guarantee: within ``budget``, if ``sensitivity`` bounds the change of ``value`` between two data sets that differ
     by one record, in the l1 norm for Laplace and in the l2 norm for Gaussian noise. That is the caller's promise.
     """
-    clip_norm = sensitivity / contributions_apart(budget.neighbours, 1)
+    clip_norm = sensitivity / sensitivity_factor(budget.neighbours, 1)
     total = BoundedSum(value, clip_norm, "l2" if isinstance(event, Gaussian) else "l1")
     with Till.open(None, FixedPlan(event, budget)) as till:
         permit = pay_at_once(till, StepNoise.of_event(event), clip_norm, stream, name="statistic")

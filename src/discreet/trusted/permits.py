@@ -40,15 +40,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.arrays import AnyArray
-from discreet.core.banded import coefficients, length_of_column
 from discreet.core.clipping import AdaptiveClip
+from discreet.core.matrix_mechanism import coefficients, length_of_column
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.noise_shares import add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.events import ApproximateDP, Event, Gaussian, Laplace
 from discreet.ledger import Till
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.plan.stage import Stage
 
 COUNT_SENSITIVITY = 0.5

@@ -1,4 +1,4 @@
-"""A session that is spent in stages, as its strategy goes: :class:`Spending`.
+"""A session that is spent in stages, as its strategy goes: :class:`BudgetAllocator`.
 
 A fit makes many releases, and what the early ones show decides how the later ones are made. All of them are sums
 with Gaussian noise, so their costs add up exactly: each has a strength, the contribution of one record over the
@@ -7,7 +7,7 @@ are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.Gaus
 
 >>> from discreet import Budget
 >>> from discreet.linear.gate.people import People, RowsOfPeople
->>> spending = Spending(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
+>>> spending = BudgetAllocator(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
 >>> counts = spending.stage("counts", share=0.1)
 >>> counts.ask(People.of(np.array(["ann", "bob", "ann"])), RowsOfPeople()).value.shape
 (9,)
@@ -36,7 +36,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
-from discreet.ledger.journal import Run
+from discreet.ledger.ledger_log import Run
 from discreet.trusted.permits import _KEY, Permit
 from discreet.trusted.plain_data import refuse_foreign
 from discreet.trusted.session import BaseSession
@@ -51,7 +51,7 @@ _MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room fo
 _RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
 
 
-class Answer(NamedTuple):
+class NoisyAnswer(NamedTuple):
     """What was released: numbers, the standard deviation of the noise of each, and the grid of the sum."""
 
     value: Array
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
     grid: float
 
 
-class Spending(BaseSession):
+class BudgetAllocator(BaseSession):
     """What one fit may spend, its till, its randomness and its arithmetic.
 
     The till's ledger may be shared with other fits; it must have room for all of ``budget``. Without one, the fit
@@ -123,7 +123,7 @@ class Spending(BaseSession):
         """The share of the budget that no stage has taken yet."""
         return max(0.0, 1.0 - math.fsum(self._shares))
 
-    def stage(self, name: str, share: float | None = None, steps: int = 1) -> Stage:
+    def stage(self, name: str, share: float | None = None, steps: int = 1) -> StagePermit:
         """Take ``share`` of the budget, or all that is left, for ``steps`` releases.
 
         The share may depend on earlier releases. It is charged here, before anything is released.
@@ -151,7 +151,7 @@ class Spending(BaseSession):
             raise self._out_of_budget(name, error) from None
         self._shares.append(share)
         self._tell(name, 0, steps)
-        return Stage(self, name, share, steps, event, run, _KEY)
+        return StagePermit(self, name, share, steps, event, run, _KEY)
 
     def admit(self, rows: Any) -> None:
         """Raise if there are more rows than integer sums have room for."""
@@ -186,8 +186,8 @@ class Spending(BaseSession):
             self.progress(stage, done, steps)
 
 
-class Stage(Permit):
-    """A permit for a share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
+class StagePermit(Permit):
+    """A permit for a share of the budget: so many releases with so much noise. Made by :meth:`BudgetAllocator.stage`.
 
     ``strength`` is that of all its releases together, ``noise_multiplier`` is for each of them.
     """
@@ -196,7 +196,7 @@ class Stage(Permit):
 
     def __init__(
         self,
-        spending: Spending,
+        spending: BudgetAllocator,
         name: str,
         share: float,
         steps: int,
@@ -224,13 +224,13 @@ class Stage(Permit):
             return sum_grid(clip_norm)
         return grid_for(self.event, clip_norm, self._spending.most_records)
 
-    def ask(self, rows: Any, query: Any) -> Answer:
+    def ask(self, rows: Any, query: Any) -> NoisyAnswer:
         """The sum that a query asks for, with noise of ``noise_multiplier`` times its sensitivity on every number.
 
         A value that the log holds is returned as it is, without a look at the rows.
 
-        Guarantee: as :class:`Spending`; the query derives its sensitivity and the rows enforce it. A stage that is
-        used up refuses.
+        Guarantee: as :class:`BudgetAllocator`; the query derives its sensitivity and the rows enforce it. A stage
+        that is used up refuses.
         """
         self._refuse_used(self.name)
         refuse_foreign(query)  # before its bound is read
@@ -250,7 +250,7 @@ class Stage(Permit):
         if self._run is not None:
             self._run.mark(made)  # it is in the log
         spending._tell(self.name, made, self.steps)
-        return Answer(value, self.noise_multiplier * bound, grid)
+        return NoisyAnswer(value, self.noise_multiplier * bound, grid)
 
     def _pay(self, drawn_before: bool) -> None:
         """Count down one release. Where each is paid on its own, it is in the ledger when this returns.

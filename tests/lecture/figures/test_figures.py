@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from discreet.cli import main
 from discreet.lecture.figures import FIGURES
-from discreet.lecture.figures.canvas import Figure, Line, Panel, draw
+from discreet.lecture.figures.canvas import Figure, Panel, PlotLine, draw
 
 PAGE = Path(__file__).parents[3] / "docs" / "figures.md"
 
@@ -113,7 +113,7 @@ def test_the_attack_region_is_above_guessing(figures):
 
 
 def test_a_drawing_is_the_same_file_twice(tmp_path):
-    figure = Figure("T", "c.", (Panel("p", "x", "y", (Line("a", (1, 2), (1, 2)),), log_x=True),))
+    figure = Figure("T", "c.", (Panel("p", "x", "y", (PlotLine("a", (1, 2), (1, 2)),), log_x=True),))
     svg, png = draw(figure, tmp_path, "one")
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     assert png.read_bytes().startswith(b"\x89PNG")

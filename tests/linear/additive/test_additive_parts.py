@@ -28,7 +28,7 @@ from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import Chunk
 from discreet.linear.glm.steps import PathError, StepRule
-from discreet.linear.glm.whitening import Moments
+from discreet.linear.glm.whitening import NoisyMoments
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])
@@ -149,7 +149,7 @@ def test_directions_lead_there_and_back(known):
     assert fewer.lengths.sum() < found.lengths.sum()
     few, many = (visible(found, signal, fast=False) for signal in (10.0, 1e4))
     assert 1 <= few < many <= len(moments)
-    seen = Moments(np.diag([1.0, *found.lengths[:many]]), 0.01)
+    seen = NoisyMoments(np.diag([1.0, *found.lengths[:many]]), 0.01)
     turned = white(found, seen, marginals, basis)
     lengths = turned.lengths
     assert turned.dimensions == pytest.approx(lengths.sum())
@@ -188,7 +188,7 @@ def coordinates(known):
     lines = straight_lines(basis, marginals.scale)
     roughness = roughness_of(basis, marginals.scale)
     directions = smooth_directions(block_moments(*known), roughness, lines, 1e4, 1e4, 1.0)
-    return white(directions, Moments(np.eye(len(directions.lengths) + 1), 0.01), marginals, basis)
+    return white(directions, NoisyMoments(np.eye(len(directions.lengths) + 1), 0.01), marginals, basis)
 
 
 def test_noise_is_taken_back_and_effects_are_kept(known, coordinates):

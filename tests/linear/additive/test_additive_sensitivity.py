@@ -16,12 +16,12 @@ from discreet.linear import PrivateAdditiveRegressor
 from discreet.linear.additive import expanded_rows, fit_additive, interactions
 from discreet.linear.additive.estimators import declarations
 from discreet.linear.additive.expanded_rows import expand, hats
-from discreet.linear.additive.fit_additive import Declared
+from discreet.linear.additive.fit_additive import PublicColumns
 from discreet.linear.gate import column_pairs as pairs_file
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 HOSTILE = {
@@ -34,7 +34,7 @@ HOSTILE = {
 RICH, POOR = Budget(12.0, 1e-6), Budget(0.2, 1e-6)
 
 
-class Replay(Spending):
+class Replay(BudgetAllocator):
     """Keeps every sum. Answers with noise, or with the answers of another fit."""
 
     def __init__(self, budget, answers=None):
@@ -56,7 +56,7 @@ def table(loss, n=300):
 
 
 def fitted(loss, x, y, spending, pairs=()):
-    declared = Declared(COLUMNS, (0.0, 0.3, 2.0), {1: 6}, ("free",) * 3, pairs)
+    declared = PublicColumns(COLUMNS, (0.0, 0.3, 2.0), {1: 6}, ("free",) * 3, pairs)
     return fit_additive.fit_additive(loss, x, y, declared, spending)
 
 
@@ -133,9 +133,6 @@ def test_a_record_that_does_not_count_moves_nothing():
     assert worst_move(Squared(), HOSTILE["nan"], 1.0, RICH) == 0
 
 
-# ---- the norm of an encoded row ----
-
-
 def random_basis(rng):
     knots = [np.sort(rng.random(rng.integers(2, 9))) for _ in range(3)]
     knots = [np.unique(np.r_[0.0, some, 1.0]) for some in knots]
@@ -196,9 +193,6 @@ def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
 
     monkeypatch.setattr(expanded_rows, "hats", beyond)
     assert longest_row(np.random.default_rng(1))[0] > 2
-
-
-# ---- rows of a table, as they come ----
 
 
 @pytest.mark.parametrize(

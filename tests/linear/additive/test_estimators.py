@@ -119,9 +119,6 @@ def test_a_second_fit_is_joined():
     assert math.isclose(sum(told.values()), model._scores(frame[:1])[0], rel_tol=1e-4, abs_tol=1e-4)
 
 
-# ---- dates and flags ----
-
-
 @pytest.fixture(scope="module")
 def born():
     """Effects of a date, a flag and an age, of which the date and the age are declared a pair."""
@@ -159,9 +156,6 @@ def test_a_flag_has_two_places_in_every_picture(born):
     assert str(drawn).count("<circle") == 2
     assert [place for place, _ in table.rows] == ["True", "otherwise"]
     assert born._repr_html_().count("<circle") == 2
-
-
-# ---- pairs ----
 
 
 def crossed(n, seed=0, effect=1.0):
@@ -202,9 +196,6 @@ def test_declared_pairs_are_used_and_others_refused():
             PrivateAdditiveRegressor(1.0, pairs=wrong, **known).fit(x[:50], y[:50])
 
 
-# ---- parts ----
-
-
 def test_rising_values_are_the_nearest_bit_for_bit():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -233,9 +224,6 @@ def test_unknown_losses_are_refused(loss):
     frame, y = table(20)
     with pytest.raises(InvalidParameter, match="loss"):
         PrivateAdditiveRegressor(1.0, loss=loss, schema=SCHEMA, target_bounds=BOUNDS).fit(frame, y)
-
-
-# ---- shapes ----
 
 
 @pytest.mark.parametrize(("shape", "sign"), [("increasing", 1), ("decreasing", -1)])

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.additive import interactions
-from discreet.linear.additive.fit_additive import Declared, fit_additive
+from discreet.linear.additive.fit_additive import PublicColumns, fit_additive
 from discreet.linear.additive.interactions import (
     FALSE_ALARMS,
     _powers_and_products,
@@ -20,7 +20,7 @@ from discreet.linear.additive.interactions import (
 from discreet.linear.gate.column_pairs import Crossings, Ranks
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 
 def copula(correlation, n, seed=0):
@@ -83,9 +83,6 @@ def test_a_product_is_seen_and_measured():
     assert worth == pytest.approx(np.mean(product**2) / 0.2, rel=0.2)
 
 
-# ---- whole searches ----
-
-
 def band(n, effect, seed=0):
     """Two columns that are nearly the same but for a narrow band, across which an effect runs; and two others."""
     rng = np.random.default_rng(seed)
@@ -96,8 +93,8 @@ def band(n, effect, seed=0):
 
 
 def found_pairs(loss, x, y, epsilon, seed):
-    spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=seed, threads=1))
-    declared = Declared(Columns(x.shape[1]), (0.0,) * x.shape[1], {}, ("free",) * x.shape[1], None)
+    spending = BudgetAllocator(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=seed, threads=1))
+    declared = PublicColumns(Columns(x.shape[1]), (0.0,) * x.shape[1], {}, ("free",) * x.shape[1], None)
     model = fit_additive(loss, x, y, declared, spending)
     assert spending.left < 1e-9
     return {pair.columns for pair in model.basis.pairs}

@@ -28,9 +28,6 @@ def fitted(kind, epsilon, seed, x, y, **declared):
     return kind(epsilon, 1e-5, unsafe_seed=seed, **declared).fit(x, y)
 
 
-# ---- whole tables ----
-
-
 def test_a_rare_outcome_is_not_lost():
     """2.3 % positives that three of ten columns tell: curves had an AUC of .6 where lines have .9."""
     rng = np.random.default_rng(13)
@@ -111,9 +108,6 @@ def test_with_few_records_curves_are_the_linear_fit():
     assert curves.curves_["x0"].share is not None  # the report still shows where records are
 
 
-# ---- knots ----
-
-
 def test_a_flag_has_two_knots_and_whole_numbers_have_one_each():
     edges = bin_edges(None)
     flag = np.zeros(len(edges) - 1)
@@ -150,9 +144,6 @@ def test_an_end_that_nobody_is_near_moves_inward():
     mirrored = held_knots(1 - knots[::-1], counts[::-1], edges)
     assert mirrored == pytest.approx(1 - knots[::-1])
     assert len(held_knots(np.array([0.0, 0.02, 1.0]), np.eye(64)[0], edges)) == 2
-
-
-# ---- what is believed ----
 
 
 def test_steps_that_the_curvature_does_not_fit_grow_and_those_of_a_descent_do_not():

@@ -29,7 +29,7 @@ from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.coordinates import Marginals, SmoothCurves, Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable
+from discreet.linear.gate.partitioned_rows import PartitionedTable, QueryContext
 from discreet.linear.gate.people import People, RowsOfPeople
 from discreet.linear.gate.private_table import (
     EncodedRows,
@@ -43,7 +43,7 @@ from discreet.linear.gate.records import CATALOGUE, Records
 from discreet.linear.glm.frames import DiagonalFrame
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
-from discreet.linear.partition_answers import Reading, Task
+from discreet.linear.partition_answers import PartitionTask, Reading
 from discreet.linear.storage import Storage
 from discreet.linear.user_routing import Share
 
@@ -323,7 +323,11 @@ def in_partitions(world, keep, least=2, together=True):
 
     def ask(question, tally):
         for place, part in enumerate(parts):
-            tally.add(partition_answers.answer(Task(name, Share(place, part), Reading(part, None), question)))
+            tally.add(
+                partition_answers.answer(
+                    PartitionTask(name, Share(place, part), Reading(part, None), question)
+                )
+            )
 
     table = PartitionedTable([len(part.keep) for part in parts], ask)
     return table.rows(EncodedRows(world.loss, AsTheyAre(world.columns), least=least, whole_rows=True))
@@ -361,10 +365,10 @@ def test_workers_that_are_handed_other_queries_keep_the_bound(kind, monkeypatch)
     def unpack(data, parts):
         nonlocal swapped
         found = honest(data, parts)
-        if isinstance(found, Asked) and swapped % 3 == 0:
+        if isinstance(found, QueryContext) and swapped % 3 == 0:
             other = blocks.TargetBin(number(rng), number(rng), 4)
             found = found._replace(query=Blocks((blocks.Cells(other, 4),), 1.0))
-        swapped += isinstance(found, Asked)
+        swapped += isinstance(found, QueryContext)
         return found
 
     monkeypatch.setattr(partition_answers, "unpack", unpack)
@@ -384,7 +388,7 @@ def test_workers_that_are_handed_other_queries_keep_the_bound(kind, monkeypatch)
 
 def wider(found):
     """A question for a query of twice the bound: the broken twin."""
-    if not isinstance(found, Asked):
+    if not isinstance(found, QueryContext):
         return found
     return found._replace(query=Blocks((blocks.Cells(blocks.ClassOf(Logistic()), 4, 2.0),), 2.0))
 
@@ -590,9 +594,6 @@ def test_the_twin_that_believes_a_loss_is_found(monkeypatch):
     assert any(moved_too_far(query, *sums, grid) for *sums, query, grid in answers("target", "plain", lying))
 
 
-# ---- twins: without one of the enforcements a case is found ----
-
-
 def exceeds(name, kind):
     return any(moved_too_far(query, *sums, grid) for *sums, query, grid in answers(name, kind))
 
@@ -616,9 +617,6 @@ def test_the_twin_in_which_rows_of_a_person_count_in_full_is_found(monkeypatch):
     assert not exceeds("classes", "people")
     monkeypatch.setattr(People, "_limit", lambda self, weights: weights)
     assert exceeds("classes", "people")
-
-
-# ---- the catalogue is closed ----
 
 
 class Anything:

@@ -22,7 +22,7 @@ from discreet.linear.kernels.centred import Centre
 from discreet.linear.kernels.coefficients import LOGISTIC
 from discreet.linear.kernels.rank_crossings import CROSSINGS
 from discreet.linear.losses import Logistic, Poisson, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 GRID = 2.0**-20
 
@@ -73,7 +73,7 @@ def test_weights_in_single_precision_do_not_overflow(cut):
     one = np.ones(1)
     scores = Scores(Diagonal(Marginals(one * 0, one, -one, one), None), Target(), np.array([-1e4, 0.0]))
     query = CountExcess(scores, cut)
-    grid = Spending(Budget(1.0, 1e-6)).stage("a", 0.5).grid(query.bound)
+    grid = BudgetAllocator(Budget(1.0, 1e-6)).stage("a", 0.5).grid(query.bound)
 
     def records(rows):
         x, y, weights = np.full((rows, 1), 0.5), np.full(rows, 3.0), np.full(rows, 0.5)

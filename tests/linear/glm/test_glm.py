@@ -14,7 +14,7 @@ from discreet.linear.gate.clipped_gradients import RowNorms
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
-from discreet.linear.glm.counts import Counts, count_again
+from discreet.linear.glm.counts import ClassCounts, count_again
 from discreet.linear.glm.frames import StandardFrame, WhiteFrame
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
@@ -29,7 +29,7 @@ from discreet.linear.glm.problems import (
     of_classes,
 )
 from discreet.linear.glm.steps import (
-    Seen,
+    CoefficientVariances,
     StepRule,
     clipping_bias,
     factor_of_slopes,
@@ -44,7 +44,7 @@ from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.on_demand import OnDemand
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 from support.kept_coordinates import kept_coordinates
 
 VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)
@@ -53,7 +53,7 @@ HERE = Within(0.0, 1.0)
 
 
 def spending(budget=USUAL, seed=1, **options):
-    return Spending(budget, stream=RandomStream(unsafe_seed=seed, threads=1), **options)
+    return BudgetAllocator(budget, stream=RandomStream(unsafe_seed=seed, threads=1), **options)
 
 
 def classified(n, d=4, seed=0, shift=0.0, loose=1.0):
@@ -66,9 +66,6 @@ def classified(n, d=4, seed=0, shift=0.0, loose=1.0):
 
 def accuracy(fit, x, y):
     return float(np.mean((fit.scores(x) > 0) == y))
-
-
-# ---- columns ----
 
 
 def test_admitted_rows_keep_the_promise():
@@ -117,9 +114,6 @@ def test_a_row_is_admitted_the_same_whoever_comes_along():
 def test_columns_that_mean_nothing(bad):
     with pytest.raises(InvalidParameter, match=next(iter(bad))):
         Columns(**({"numerics": 1, "text": 1} | bad))
-
-
-# ---- post-processing ----
 
 
 @pytest.mark.parametrize("noise", [1.0, 20.0, 60.0])
@@ -199,19 +193,21 @@ def test_fewer_and_longer_steps_are_as_near_to_the_optimum():
 
 
 def test_only_large_tables_and_losses_that_bend_little_take_long_steps():
-    counts = Counts(np.array([6e5, 4e5]), 0.0, 1.0)
+    counts = ClassCounts(np.array([6e5, 4e5]), 0.0, 1.0)
     logistic = of_classes(Logistic(), counts)
     assert stride(logistic, 1e6, 21) == 5 / 3
     assert stride(logistic, 1e5, 21) == 1
     assert stride(of_classes(SmoothedHinge(0.3), counts), 1e6, 21) == 1
-    three = Counts(np.array([3e5, 3e5, 4e5]), 0.0, 1.0)
+    three = ClassCounts(np.array([3e5, 3e5, 4e5]), 0.0, 1.0)
     assert stride(of_classes(Softmax(3), three), 1e6, 21) == 1
 
 
 def test_pulled_back_to_the_start_by_pure_noise():
     noise = np.random.default_rng(0).normal(size=400)
     unit, start = np.eye(400)[0], np.zeros(400)
-    seen = Seen(variance=1.0, chance=0.0, reached=1.0, size=1e-2)  # scores of variance 1 have slopes of 10
+    seen = CoefficientVariances(
+        variance=1.0, chance=0.0, reached=1.0, size=1e-2
+    )  # scores of variance 1 have slopes of 10
     assert np.linalg.norm(shrink_numbers(noise, start, unit, 1.0, seen)[1:]) < 0.3 * np.linalg.norm(noise)
     signal = 10 + noise
     np.testing.assert_allclose(shrink_numbers(signal, start, unit, 1e3, seen), signal, rtol=0.02)
@@ -229,7 +225,7 @@ def test_slopes_are_what_they_are_on_average_given_what_was_found_of_them(reache
     4000 draws: the best multiple is off by less than .02 in all of 50 seeds.
     """
     rng, free, errors, between = np.random.default_rng(0), 6, [], [0.0, 0.0]
-    seen = Seen(variance=0.03, chance=0.05, reached=reached, size=2.0)
+    seen = CoefficientVariances(variance=0.03, chance=0.05, reached=reached, size=2.0)
     for deviation in rng.uniform(0, 1, 4000):
         slopes = deviation / math.sqrt(seen.size) * rng.normal(size=free)
         noise = math.sqrt(seen.variance + seen.chance * max(1 - deviation**2, 0.1))
@@ -248,7 +244,7 @@ def test_noise_that_hides_everything_cannot_cost_more_than_the_signal_might_be()
     """What noise of any size adds to scores, in variances of the target; James and Stein would add a share of it."""
     rng = np.random.default_rng(0)
     for variance in (0.1, 1.0, 10.0, 1000.0):
-        seen, cost = Seen(variance, 0.0, 1.0, 1.0), []
+        seen, cost = CoefficientVariances(variance, 0.0, 1.0, 1.0), []
         for noise in math.sqrt(variance) * rng.normal(size=(300, 10)):
             cost.append(float(np.mean((factor_of_slopes(float(noise @ noise), 10, seen) * noise) ** 2)))
         assert np.mean(cost) < 0.1
@@ -274,7 +270,7 @@ def test_few_numbers_are_located_and_their_spread_with_them(spread):
     rng, found = np.random.default_rng(0), []
     for seed in range(20):
         values = np.clip(rng.normal(0.3, spread, 130), 0, 1)
-        spent = Spending(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        spent = BudgetAllocator(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=seed))
         located = iterative_location(targets_only(values), HERE, 130.0, spent.stage("mean", 0.35, 5))
         found.append(
             [(located.mean - values.mean()) / spread, located.spread / spread, located.error / spread]
@@ -295,7 +291,7 @@ def test_iterative_means_have_less_noise_than_one_release():
     values, targets = few_targets()
     errors, once = [], 0.0
     for seed in range(200):
-        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        spent = BudgetAllocator(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
         known = Location(mean=0.5, error=0.3, spread=0.05)
         found = iterative_mean(targets, HERE, known, len(values), spent.stage("mean", 0.5, 3))
         errors.append(found.mean - values.mean())
@@ -309,7 +305,7 @@ def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
     values, targets = few_targets(100)
     errors, once = [], 0.0
     for seed in range(200):
-        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        spent = BudgetAllocator(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
         found = iterative_mean(
             targets, HERE, Location(0.5, 12**-0.5, 0.0), len(values), spent.stage("mean", 0.5, 5)
         )
@@ -318,7 +314,7 @@ def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
     assert np.sqrt(np.mean(np.square(errors))) < 0.6 * once < 0.6 * abs(0.5 - values.mean())
 
 
-class Watched(Spending):
+class Watched(BudgetAllocator):
     """Keeps the last sum before its noise."""
 
     def _add_noise(self, total, event):
@@ -347,7 +343,7 @@ def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(5)])
 def test_comparing_classes_costs_what_is_paid_and_counts_records_again(loss):
     x, y = classified(300)
-    before = Counts(np.full(2 if loss == Logistic() else 5, 60.0), 0.0, 20.0, 20.0, 40.0)
+    before = ClassCounts(np.full(2 if loss == Logistic() else 5, 60.0), 0.0, 20.0, 20.0, 40.0)
     spent = watched()
     count_again(Records(loss, x[:1], y[:1], FOUR), before, spent.stage("classes", 0.2), 0.7)
     assert 0.999 * spent.last.clip_norm < np.linalg.norm(spent.last.value) <= spent.last.clip_norm
@@ -366,7 +362,7 @@ def test_where_records_are_few_the_frequent_class_is_asked_for_first():
         told = {}
         rng = np.random.default_rng(3)
         x, y = rng.random((records, 4)), (rng.random(records) < positive).astype(float)
-        spending = Spending(Budget(epsilon, 1e-5), stream=RandomStream(unsafe_seed=1))
+        spending = BudgetAllocator(Budget(epsilon, 1e-5), stream=RandomStream(unsafe_seed=1))
         fit = fit_glm(
             Logistic(), x, y, FOUR, spending, progress=lambda name, done, steps: told.setdefault(name)
         )
@@ -389,7 +385,7 @@ def test_targets_far_inside_of_their_bounds_are_found():
     y = 100 + 30 * x[:, 0] + rng.normal(size=3000)
     known = {"target_bounds": (0.0, 3e10)}
     fit = fit_glm(
-        Squared(), x, y, FOUR, Spending(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=2)), **known
+        Squared(), x, y, FOUR, BudgetAllocator(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=2)), **known
     )
     assert np.mean((fit.scores(x) - y) ** 2) < 0.3 * y.var()
 
@@ -404,12 +400,12 @@ def test_features_are_asked_where_classes_can_be_compared():
 
 
 def test_counts_are_never_zero():
-    counts = Counts(np.array([-5.0, -7.0]), 0.0, noise=4.0)
+    counts = ClassCounts(np.array([-5.0, -7.0]), 0.0, noise=4.0)
     assert counts.records > 0
     assert counts.priors.min() > 0
-    both = Counts(np.array([10.0, 0.0]), 0.0, 1.0).with_second_look(np.array([40.0, 0.0]), 2.0)
+    both = ClassCounts(np.array([10.0, 0.0]), 0.0, 1.0).with_second_look(np.array([40.0, 0.0]), 2.0)
     np.testing.assert_allclose(both.classes, [16.0, 0.0])  # weights 1 and 1/4
-    rough = Counts(np.array([30.0, 10.0]), 0.0, 1.0, noise_of_records=2.0)
+    rough = ClassCounts(np.array([30.0, 10.0]), 0.0, 1.0, noise_of_records=2.0)
     seen = rough.with_second_look(np.array([15.0, 5.0]), 1.0, noise_of_records=1.0)
     np.testing.assert_allclose([seen.classes.sum(), np.ptp(seen.classes)], [24.0, 15.0])  # 1/4 and 1; 1 and 1
     assert seen.noise_of_records == pytest.approx(0.8**0.5)
@@ -436,9 +432,6 @@ def test_marginals_with_a_vast_budget_are_those_of_the_data():
     np.testing.assert_allclose(found.centre, x.mean(0), atol=0.01)
     np.testing.assert_allclose(found.scale[:5], x.std(0)[:5], rtol=0.05)
     np.testing.assert_allclose(found.scale[5:], x.std(0)[5:], rtol=0.05)
-
-
-# ---- whole fits ----
 
 
 def test_with_a_vast_budget_least_squares_is_least_squares():
@@ -544,9 +537,6 @@ def test_the_public_limits_are_never_left():
     np.testing.assert_allclose(far, fit.scores(np.ones((1, 4))))
 
 
-# ---- ways to give the same records ----
-
-
 def same(one, other, tolerance=2e-3):
     scale = np.abs(one.coefficients).max()
     np.testing.assert_allclose(one.coefficients, other.coefficients, atol=tolerance * scale)
@@ -625,9 +615,6 @@ def test_tables_that_do_not_fit_their_declaration():
         fit_glm(Squared(), x, y, FOUR, spending(), target_bounds=(0.0, math.nan))
 
 
-# ---- never more confident than the budget allows ----
-
-
 def test_slopes_of_pure_noise_are_not_believed_and_clear_ones_are():
     """200 draws: the believed share of noise is small on average, and that of a signal of five deviations is not."""
     rng = np.random.default_rng(0)
@@ -704,8 +691,8 @@ def test_numbers_of_few_records_are_told_by_their_mean():
 
 
 def test_a_count_that_may_be_too_large_is_not_relied_on():
-    assert Counts(np.array([1000.0]), 0.0, 10.0, noise_of_records=10.0).surely == pytest.approx(0.99)
-    assert Counts(np.array([5.0]), 0.0, 10.0, noise_of_records=10.0).surely == 0
+    assert ClassCounts(np.array([1000.0]), 0.0, 10.0, noise_of_records=10.0).surely == pytest.approx(0.99)
+    assert ClassCounts(np.array([5.0]), 0.0, 10.0, noise_of_records=10.0).surely == 0
 
 
 def test_bounds_of_a_target_that_are_far_too_wide_are_narrowed_and_others_are_not():

@@ -34,11 +34,11 @@ from discreet.linear.glm.inference import (
     scale_for,
     start_of,
 )
-from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.problems import DescentProblem
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
 from discreet.report import model_sections
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 SCHEMA = {
     "columns": {
@@ -65,12 +65,9 @@ def people(records=8000, seed=0):
     return frame
 
 
-# ---- what is released ----
-
-
 def problem_of(loss):
     shared = (loss, Target(), np.zeros(()), 1.0, 1.0, 1.0, 1.0)
-    return Problem(*shared)
+    return DescentProblem(*shared)
 
 
 class Hostile:
@@ -94,7 +91,8 @@ class Hostile:
         size = self.own.width
         self.models = (np.zeros(size), rng.normal(0, 1e-3, size), rng.normal(0, 1, size))
         monkeypatch.setattr(
-            "discreet.trusted.spending.Spending._add_noise", lambda spending, total, event: self._keep(total)
+            "discreet.trusted.spending.BudgetAllocator._add_noise",
+            lambda spending, total, event: self._keep(total),
         )
 
     def _keep(self, total: BoundedSum):
@@ -105,7 +103,7 @@ class Hostile:
     def released(self, theta, rows, weights, arithmetic, people=None):
         """The exact numbers that noise would be added to."""
         records = Records(self.loss, self.x[rows], self.y[rows], self.columns, weights, people)
-        stage = Spending(Budget(1.0, 1e-6), arithmetic=arithmetic).stage("inference")
+        stage = BudgetAllocator(Budget(1.0, 1e-6), arithmetic=arithmetic).stage("inference")
         scale = scale_for(self.problem, self.own.width, 1.0)
         infer(self.problem, records, self.lines, self.own, theta, scale, stage)
         return self.seen
@@ -196,9 +194,6 @@ def test_rows_that_are_not_finite_count_as_nothing():
     assert (factors[:, :2] == 0).all()
 
 
-# ---- what follows from it ----
-
-
 def test_the_step_and_its_covariance_against_simulation():
     """(I1) for noise and sampling together, in 4000 draws; the twin leaves the noise of g out."""
     rng = np.random.default_rng(1)
@@ -251,9 +246,6 @@ def test_values_that_are_rare_share_a_line_or_have_none():
     lines = lines_of(columns, np.array([0.6, 0.39, 0.01, 0.0, 0.0]), {}, 0.05)
     assert lines.members == ((1,),)
     assert lines.hidden == (2, 3, 4)
-
-
-# ---- what people see ----
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "counts"])
@@ -376,9 +368,6 @@ def test_without_inference_nothing_changes():
     asked = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=1, inference=True).fit(x, x[:, 0] > 0.5)
     assert asked.certificate_.plan.settings["inference"] is True
     assert inference_module.kind_of(Logistic()) is not None
-
-
-# ---- coefficients by name ----
 
 
 def test_centred_coefficients_are_the_same_model():

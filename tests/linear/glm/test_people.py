@@ -28,9 +28,7 @@ from discreet.linear.glm.typical_people import learned_rows
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Spending
-
-# ---- whose a row is ----
+from discreet.trusted.spending import BudgetAllocator
 
 
 class Sulky:
@@ -102,18 +100,15 @@ def test_another_person_changes_nobodys_weights():
 @pytest.mark.parametrize("each", [1, 4])
 def test_the_learned_number_of_rows_is_that_of_most_people(each):
     ids = np.repeat(np.arange(20_000), each)
-    spending = Spending(
+    spending = BudgetAllocator(
         Budget(8.0, 1e-6), stream=RandomStream(unsafe_seed=4)
     )  # else noise decides once in ten
     found = learned_rows(People.of(ids), spending, size=3)
     assert found.least <= each
     assert found.averaging == pytest.approx(math.sqrt((1 + 1 / each) / 2), rel=0.01)
     assert spending.left == pytest.approx(0.99)
-    nobody = learned_rows(People.of(ids[:0]), Spending(Budget(0.1, 1e-6)), size=3)
+    nobody = learned_rows(People.of(ids[:0]), BudgetAllocator(Budget(0.1, 1e-6)), size=3)
     assert nobody.least in (1, 2, 4, 8, 16, 32, 64, 128, 256)  # noise decides, and nothing breaks
-
-
-# ---- every stage of every fit ----
 
 
 class Replay:
@@ -124,7 +119,7 @@ class Replay:
 
     def __init__(self, patch):
         self.sums, self.answers, self._again = [], [], None
-        original = Spending._add_noise
+        original = BudgetAllocator._add_noise
 
         def release(spending, total: BoundedSum, event):
             place = len(self.sums)
@@ -133,7 +128,7 @@ class Replay:
                 self.answers.append(original(spending, total, event))
             return np.array(self.answers[place] if self._again is None else self._again[place])
 
-        patch.setattr(Spending, "_add_noise", release)
+        patch.setattr(BudgetAllocator, "_add_noise", release)
 
     def again(self):
         """What the first fit added up; from now on its answers are given."""
@@ -263,9 +258,6 @@ def test_broken_twins_are_caught(fault, monkeypatch):
     assert moved > 2
 
 
-# ---- the kernel ----
-
-
 def by_hand(loss, z, y, theta, constant, clip, weights, ids):
     """The gradients of people, clipped, in whole numbers of float arithmetic without tricks."""
     rows = np.column_stack([np.full(len(z), constant), z]).astype(float)
@@ -335,9 +327,6 @@ def test_rounding_to_the_nearest_would_break_the_second_moments():
     assert nearest > 1.1 * exact
 
 
-# ---- tables of any size, in any order ----
-
-
 def test_a_table_in_chunks_gives_the_same_model(monkeypatch):
     x, y, ids = panel()
     people, columns = People.of(ids), Columns(3)
@@ -346,7 +335,7 @@ def test_a_table_in_chunks_gives_the_same_model(monkeypatch):
     def fitted(memory):
         from discreet.core.randomness import RandomStream
 
-        spending = Spending(Budget(2.0, 1e-6), stream=RandomStream(unsafe_seed=4))
+        spending = BudgetAllocator(Budget(2.0, 1e-6), stream=RandomStream(unsafe_seed=4))
         more = {"target_bounds": (0.0, 60.0), "storage": Storage(memory), "people": people}
         return fit_glm(*known, spending, people._weights(1), **more).coefficients
 

@@ -23,13 +23,13 @@ from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.whitening import whiten
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 MILLIONS = 4_000_000
 GONE = 1_234_567
 
 
-class Watching(Spending):
+class Watching(BudgetAllocator):
     """Keeps the last sum."""
 
     def _add_noise(self, total, event):
@@ -154,7 +154,7 @@ def test_a_float_sum_has_no_room_for_more_rows():
 @pytest.mark.parametrize("share", [1e-3, 1.0])
 def test_second_moments_of_the_finest_grid_are_whole_numbers_that_float64_holds(epsilon, share):
     """(E15): products of a block stay below 2**53, also where a large budget makes the grid finest."""
-    stage = Spending(Budget(epsilon, 1e-6), arithmetic="hardened").stage("whitening", share)
+    stage = BudgetAllocator(Budget(epsilon, 1e-6), arithmetic="hardened").stage("whitening", share)
     clip = 16.0
     lattice = Lattice.of(stage.grid(clip))
     largest = math.sqrt(clip) / lattice.step

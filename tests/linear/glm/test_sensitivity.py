@@ -15,7 +15,7 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 COLUMNS = Columns(numerics=3, groups=(3, 1), text=4, text_norm=2.0)
 HUGE = 1e300
@@ -38,7 +38,7 @@ LOSSES = [
 ]
 
 
-class Replay(Spending):
+class Replay(BudgetAllocator):
     """Keeps every sum. Answers with noise, or with the answers of another fit."""
 
     def __init__(self, budget, arithmetic, answers=None):

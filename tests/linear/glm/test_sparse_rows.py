@@ -22,7 +22,7 @@ from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 from support.kept_coordinates import kept_coordinates
 
 NUMBERS, TEXT = Columns(numerics=6), Columns(0, text=6, text_norm=1.5)
@@ -38,7 +38,7 @@ def labelled(rows, columns, seed=0):
     return x, (x[:, 0] - x[:, 1] + 0.2 * np.random.default_rng(seed).normal(size=rows) > 0).astype(float)
 
 
-class Kept(Spending):
+class Kept(BudgetAllocator):
     """Keeps every sum. Answers with noise, or with the answers of another fit."""
 
     def __init__(self, answers=None, epsilon=12.0, arithmetic="hardened"):
@@ -52,9 +52,6 @@ class Kept(Spending):
         noisy = super()._add_noise(total, event) if self.given is None else self.given[len(self.answers)]
         self.answers.append(noisy)
         return noisy
-
-
-# ---- the same sums as of dense rows ----
 
 
 @pytest.mark.parametrize("columns", [NUMBERS, Columns(0, text=6, text_norm=9.0)], ids=["numbers", "text"])
@@ -114,8 +111,6 @@ def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target
     np.testing.assert_allclose(sparse.intercept, dense.intercept, atol=2e-3)
 
 
-# ---- one record more ----
-
 HOSTILE = {
     "all ones": np.ones(6),
     "nothing": np.zeros(6),
@@ -159,9 +154,6 @@ def test_a_sum_whose_norms_forget_the_centre_is_caught(monkeypatch):
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) <= 1
     monkeypatch.setattr(store, "centred_norms", lambda z, constant, centre: row_norms(z, constant))
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) > 1.2
-
-
-# ---- what people have ----
 
 
 def test_wide_tables_are_never_made_dense(monkeypatch):

@@ -11,19 +11,25 @@ from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import Window, count_within, measure_marginals, narrow_part, zoom_marginals
+from discreet.linear.glm.marginals import (
+    ColumnWindow,
+    count_within,
+    measure_marginals,
+    narrow_part,
+    zoom_marginals,
+)
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Logistic
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 USUAL = Budget(1.0, 1e-5)
 
 
 def spending(budget=USUAL, seed=1):
-    return Spending(budget, stream=RandomStream(unsafe_seed=seed, threads=1))
+    return BudgetAllocator(budget, stream=RandomStream(unsafe_seed=seed, threads=1))
 
 
 def table(width, records=4000):
@@ -70,23 +76,23 @@ def test_what_is_wide_or_hidden_or_partly_elsewhere_is_not_narrow():
     histogram = np.zeros(64)
     assert narrow_part(histogram, 5.0, 1000.0) is None
     histogram[20:22] = 500.0
-    assert narrow_part(histogram, 5.0, 1000.0) == Window(19 / 64, 23 / 64)
+    assert narrow_part(histogram, 5.0, 1000.0) == ColumnWindow(19 / 64, 23 / 64)
     assert narrow_part(histogram, 5.0, 1200.0) is None  # a sixth of the records is elsewhere
     histogram[30] = 100.0
     assert narrow_part(histogram, 5.0, 1100.0) is None
-    assert Window(0.5, 0.75).part(0.5, 1.0) == Window(0.625, 0.75)
+    assert ColumnWindow(0.5, 0.75).part(0.5, 1.0) == ColumnWindow(0.625, 0.75)
 
 
 @pytest.mark.parametrize("row", [[0.3, 0.0, 0.5], [0.9, 1.0, 1.0], [0.2, 0.0, 0.0]])
 def test_one_record_moves_a_closer_look_as_far_as_is_paid_for(row):
     """Two records are caught: they move it by more."""
     x, y = table(1e-4, 50)
-    windows = {0: Window(0.25, 0.35), 2: Window(0.0, 1.0)}
+    windows = {0: ColumnWindow(0.25, 0.35), 2: ColumnWindow(0.0, 1.0)}
 
     def total(more):
         seen = []
 
-        class Watched(Spending):
+        class Watched(BudgetAllocator):
             def _add_noise(self, total, event):
                 seen.append(total)
                 return super()._add_noise(total, event)
@@ -129,13 +135,13 @@ def test_shares_of_classes_allow_for_a_number_of_records_that_is_badly_known():
         difference = records * (2 * share - 1) + 60 * rng.normal()
         total = max(records + 200 * rng.normal(), 50.0)
         classes = np.array([total - difference, total + difference]) / 2
-        counts = Counts(classes, 0.0, noise=60 / math.sqrt(2), noise_of_records=200.0)
+        counts = ClassCounts(classes, 0.0, noise=60 / math.sqrt(2), noise_of_records=200.0)
         errors.append(counts.priors[1] - share)
         told.append(counts.share_error)
         naive.append(np.clip(classes[1] / total, 0.01, 0.99) - share)
     assert np.std(errors) < 0.95 * np.std(naive)
     assert np.std(errors) == pytest.approx(math.sqrt(np.mean(np.square(told))), rel=0.2)
-    exact = Counts(np.array([3000.0, 1000.0]), 0.0, 1.0)
+    exact = ClassCounts(np.array([3000.0, 1000.0]), 0.0, 1.0)
     assert exact.priors[0] == pytest.approx(0.75, abs=1e-5)
 
 

@@ -64,9 +64,6 @@ def counts_of(loss, Z, y, theta, constant=1.0, clip_norm=1.0, weights=None, grid
     return hardened_clipped_gradient(loss, Z, y, theta, constant, norms, clip_norm, grid, weights)
 
 
-# --- right ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -106,9 +103,6 @@ def test_one_weight_of_a_half_is_half_a_row():
     assert np.array_equal(gradient_of(Logistic(), Z, y, theta, clip_norm=0.1, weights=[9]), whole)
     for nothing in (-1, np.nan, -np.inf):
         assert not gradient_of(Logistic(), Z, y, theta, weights=[nothing]).any()
-
-
-# --- exactly bounded -----------------------------------------------------------------------------------
 
 
 def nasty_rows(dtype):
@@ -184,9 +178,6 @@ def test_the_sum_is_the_sum_of_its_rows_to_the_last_bit(dtype):
     assert np.array_equal(gradient_of(Logistic(), Z, y, theta), total)
 
 
-# --- a row depends on itself only ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(4), Poisson()], ids=lambda loss: type(loss).__name__)
@@ -258,9 +249,6 @@ def test_the_finest_grid_adds_row_by_row():
     np.testing.assert_allclose(fine * 2.0**-50, by_hand(Logistic(), Z, y, theta, 1.0, 1.0), atol=1e-11)
 
 
-# --- sparse matrices as they come -----------------------------------------------------------------------
-
-
 def raw_csr(indices, columns=5, values=None):
     matrix = sp.csr_array((1, columns))
     matrix.indices, matrix.indptr = np.array(indices, np.int32), np.array([0, len(indices)], np.int32)
@@ -289,9 +277,6 @@ def test_columns_out_of_range_make_a_row_count_for_nothing(indices):
     matrix = raw_csr(indices)
     assert row_norms(matrix, 1.0).tolist() == [math.inf]
     assert not gradient_of(Logistic(), matrix, [0], np.ones(6)).any()
-
-
-# --- silent and cheap ----------------------------------------------------------------------------------
 
 
 def test_memory_maps_are_read_in_place_and_not_compiled_again(tmp_path):

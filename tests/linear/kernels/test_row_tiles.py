@@ -29,9 +29,6 @@ def in_rows(tiles, rows):
     return tiles.transpose(0, 2, 1).reshape(-1, tiles.shape[1])[:rows].astype(np.int64)
 
 
-# ---- rows become whole numbers ----
-
-
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
 def test_numbers_are_rounded_to_the_nearest_step(rows, columns):
     z = random_rows(rows, columns)
@@ -92,9 +89,6 @@ def test_scores_are_those_of_the_rounded_rows():
     tiles, _ = tiles_of(z)
     expected = in_rows(tiles, 150) * STEP @ weights + 0.5
     np.testing.assert_allclose(tile_scores(tiles, 150, weights, plus=0.5), expected, rtol=1e-5, atol=1e-5)
-
-
-# ---- gradients ----
 
 
 def problem(rows, columns, seed=0):

@@ -15,8 +15,8 @@ import pytest
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.errors import CannotConnect, InvalidParameter, NotYet
-from discreet.parties.network import doors, kits
-from discreet.parties.network.doors import reach
+from discreet.parties.network import connections, kits
+from discreet.parties.network.connections import probe_coordinator
 from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked_parties
 from discreet.parties.study import Study
 from support.small_study import TOML, free_port, study
@@ -184,9 +184,6 @@ def test_revoking_is_noted_beside_the_coordinators_kit(made, tmp_path):
             revoke(folder, name)
 
 
-# ---- the knock at the door ----
-
-
 @contextmanager
 def door(kit, authority, port):
     """A TLS server with the certificate of ``kit`` that wants one of ``authority``; answers nothing."""
@@ -217,20 +214,20 @@ def test_every_way_in_which_the_door_stays_shut_has_its_sentence(tmp_path):
     stranger, strange_server = open_kit(others["hospital-a"]), open_kit(others["coordinator"])
 
     with pytest.raises(CannotConnect, match="nothing listens"):
-        reach(party)
+        probe_coordinator(party)
     with door(server, server, port):
-        reach(party)
+        probe_coordinator(party)
     with door(strange_server, server, port), pytest.raises(CannotConnect, match="another authority"):
-        reach(party)
+        probe_coordinator(party)
     with door(open_kit(ours["hospital-b"]), server, port), pytest.raises(CannotConnect, match="'hospital-b'"):
-        reach(party)  # a party that plays the coordinator
+        probe_coordinator(party)  # a party that plays the coordinator
     knows_ours = type(stranger)(**{**stranger.__dict__, "folder": tmp_path / "mixed"})
     knows_ours.folder.mkdir()
     for member in ("site.crt", "site.key"):
         knows_ours.path(member).write_bytes(stranger.path(member).read_bytes())
     knows_ours.path("authority.pem").write_bytes(server.path("authority.pem").read_bytes())
     with door(server, server, port), pytest.raises(CannotConnect, match="does not know the authority"):
-        reach(knows_ours)
+        probe_coordinator(knows_ours)
 
 
 def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made, tmp_path, monkeypatch):
@@ -246,15 +243,15 @@ def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made
         thread = threading.Thread(target=greet, daemon=True)
         thread.start()
         with pytest.raises(CannotConnect, match="does not speak TLS"):
-            reach(party)
+            probe_coordinator(party)
         thread.join(10)
 
     def unknown(*args, **kwargs):
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(doors.socket, "create_connection", unknown)
+    monkeypatch.setattr(connections.socket, "create_connection", unknown)
     with pytest.raises(CannotConnect, match="no computer is known"):
-        reach(party)
+        probe_coordinator(party)
 
 
 def test_a_forwarder_with_nobody_behind_it_is_waited_for(made, tmp_path):
@@ -270,7 +267,7 @@ def test_a_forwarder_with_nobody_behind_it_is_waited_for(made, tmp_path):
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
         with pytest.raises(NotYet, match="closed the connection"):
-            reach(party)
+            probe_coordinator(party)
         thread.join(10)
 
 
@@ -296,9 +293,9 @@ def test_what_may_pass_by_itself_is_worth_trying_again(made, tmp_path, monkeypat
     def refuse(*args, **kwargs):
         raise trouble
 
-    monkeypatch.setattr(doors.socket, "create_connection", refuse)
+    monkeypatch.setattr(connections.socket, "create_connection", refuse)
     with pytest.raises(NotYet, match=words):
-        reach(party)
+        probe_coordinator(party)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +309,7 @@ def test_what_may_pass_by_itself_is_worth_trying_again(made, tmp_path, monkeypat
 def test_certificates_that_cannot_be_verified_are_explained(trouble, words):
     error = ssl.SSLCertVerificationError(1, trouble)
     error.verify_message = trouble
-    assert words in doors._verification(error, "b.example.org:8443")
+    assert words in connections._verification(error, "b.example.org:8443")
 
 
 @pytest.mark.parametrize(
@@ -323,10 +320,7 @@ def test_refusals_that_may_come_from_clocks_say_so(made, tmp_path, reason, words
     error = ssl.SSLError(1, reason)
     error.reason = reason
     kit = open_kit(made[1]["hospital-a"], tmp_path / "open")
-    assert words in doors._refusal(error, "b.example.org:8443", kit)
-
-
-# ---- the roster ----
+    assert words in connections._refusal(error, "b.example.org:8443", kit)
 
 
 def test_a_roster_is_shown_with_128_bits(made, tmp_path):

@@ -19,9 +19,9 @@ from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from discreet.parties.network import sites
-from discreet.parties.network.doors import MOST_CALLERS
+from discreet.parties.network.connections import MOST_CALLERS
 from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke
-from discreet.parties.network.nvflare import quiet
+from discreet.parties.network.nvflare import suppress_output
 from discreet.parties.network.sites import write_workspace
 from support.small_study import free_port, study
 
@@ -230,9 +230,6 @@ def test_strangers_borrowed_names_and_revoked_kits_are_not_admitted(network, tmp
     assert sites["coordinator"].do("connected", parties=["hospital-b", "hospital-c"]) == []
 
 
-# ---- the settings that the site writes for itself ----
-
-
 def test_no_site_accepts_jobs_orders_code_or_log_readers(tmp_path):
     paths = make_kits(study(), tmp_path / "kits")
     for name in ("coordinator", "hospital-a"):
@@ -258,7 +255,7 @@ def test_what_the_engine_prints_reaches_nobody_and_what_we_print_the_terminal(ca
     """It printed tracebacks with the texts of exceptions, which then lay in nvflare.log."""
     engine = {"__name__": "engine.inner"}
     exec("import sys\ndef loud():\n    print('theirs')\n    print('theirs too', file=sys.stderr)", engine)
-    with quiet("engine"):
+    with suppress_output("engine"):
         print("ours")
         engine["loud"]()
         failing = threading.Thread(target=int, args=("secret-4711",))

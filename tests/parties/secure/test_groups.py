@@ -11,10 +11,10 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import Coordinator, Party, Study, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
+from discreet.parties.observation.observer_views import party_event, views
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Aggregation
-from discreet.parties.terms import Terms
-from discreet.parties.who_sees.views import party_event, views
 from discreet.trusted import permits
 from support.parties_bank import holders, study, zero_holders
 from support.secure_world import signing_key
@@ -161,10 +161,7 @@ def test_no_more_may_be_missing_in_all_groups_together_than_in_one(silent, goes_
 def test_the_terms_of_a_party_are_those_of_its_group():
     made = plan()
     roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
-    assert Terms(made, "p5").group(roster).names == list(made.groups[1])
-
-
-# ---- a coordinator that lies about the groups ----
+    assert PartyPlan(made, "p5").group(roster).names == list(made.groups[1])
 
 
 def asked(made, name, kind, round=0, content=b""):
@@ -214,7 +211,7 @@ def test_a_sum_that_leaves_out_one_of_the_group_is_not_unmasked():
         asked(parties[name], name, "join", 1, introductions(first, first, keys))
     theta = Message(made.digest(), "mask", 1, EVERYBODY, np.zeros(made.dimension)).encode()
     masked = {name: Message.decode(parties[name].answer(theta)).array.tobytes() for name in first}
-    honest = SecureCoordinator(Terms(made, "p0").group(parties["p0"]._roster), made.dimension, 2**62)
+    honest = SecureCoordinator(PartyPlan(made, "p0").group(parties["p0"]._roster), made.dimension, 2**62)
     honest.introduce(keys)
     request = honest.request(masked)
     without = bytes([1, 1, 1, 0]) + request[4:]

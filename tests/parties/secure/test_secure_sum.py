@@ -7,7 +7,7 @@ import pytest
 
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
-from discreet.parties.secure.secure_group import Group
+from discreet.parties.secure.secure_group import SecureGroup
 from discreet.parties.secure.secure_sum import SecureParty
 from discreet.parties.secure.shares import SEALED, SHARE
 from support.secure_world import STUDY, World, signing_key
@@ -104,9 +104,6 @@ def test_a_sum_that_honest_parties_cannot_make_is_refused():
             world.sum(round, exact | {name: exact[name] + np.array(change)})
 
 
-# ---- garbage ----
-
-
 @pytest.mark.parametrize("garbage", [b"", b"x", bytes(24), bytes(24 + 16 * SEALED + 1)])
 def test_a_vector_of_the_wrong_form_counts_as_missing(garbage):
     world = World(4, dropouts=1).begin()
@@ -161,14 +158,14 @@ def test_a_round_is_a_whole_number(round):
 def test_at_least_one_honest_party_must_remain(name, value):
     keys = {name: signing_key(name).public_key() for name in "abc"}
     with pytest.raises(InvalidParameter, match=f"{name}="):
-        Group(STUDY, keys, **{name: value})
+        SecureGroup(STUDY, keys, **{name: value})
     with pytest.raises(InvalidParameter, match="colluders=2"):
-        Group(STUDY, keys, dropouts=1, colluders=2)
+        SecureGroup(STUDY, keys, dropouts=1, colluders=2)
 
 
 def test_one_party_alone_is_no_group():
     with pytest.raises(InvalidParameter, match="keys="):
-        Group(STUDY, {"a": signing_key("a").public_key()})
+        SecureGroup(STUDY, {"a": signing_key("a").public_key()})
 
 
 @pytest.mark.parametrize("name", ["dimension", "largest"])

@@ -106,9 +106,6 @@ def test_shares_that_do_not_belong_together_give_something_else_or_are_refused()
     assert None in found
 
 
-# ---- seals ----
-
-
 def test_a_seal_opens_with_its_key_in_its_place():
     row = [bytes([index]) * SHARE for index in range(4)]
     sealed = seal(row, b"k" * 32)

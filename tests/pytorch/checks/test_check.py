@@ -14,10 +14,10 @@ from torch.utils.checkpoint import checkpoint
 from discreet import InvalidParameter, Recipe
 from discreet.core.clipping import Flat
 from discreet.pytorch import CheckFailed, PrivateRun, check, without_batch_norm
-from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.checks.state_guard import StateGuard
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.graph_uses import LinearGradients
 from discreet.pytorch.layer_rules.linear import LinearWeight
+from discreet.pytorch.linear_fast_path import LinearGradients
 from discreet.pytorch.mapped_gradients import per_example_gradients
 
 
@@ -66,9 +66,6 @@ class MixedBackward(nn.Module):
 def model(middle=None):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 6), middle or nn.Identity(), nn.Tanh(), nn.Linear(6, 3))
-
-
-# ---- the five footguns ----
 
 
 WEIGHTS = torch.tensor([1.0, 20.0, 3.0])
@@ -246,9 +243,6 @@ def _halved(sums):
     return sums | {"3.bias": sums["3.bias"] / 2}
 
 
-# ---- mixing by chance, and mixing that needs a large batch ----
-
-
 def mixup(model, batch):
     """Every example is mixed with one that is drawn, itself perhaps."""
     partner = torch.randperm(len(batch[0]))
@@ -351,9 +345,6 @@ def test_a_generator_of_ones_own_is_refused_by_name():
         check(model(), augmented, batch())
 
 
-# ---- what the weights at the start hide ----
-
-
 class Branch(nn.Module):
     """A branch that normalises over the batch, scaled by nothing at first."""
 
@@ -411,9 +402,6 @@ def test_weights_are_put_back_after_an_interruption():
         assert torch.equal(before[name].view(torch.int32), value.detach().view(torch.int32))
 
 
-# ---- one record that nobody else is like ----
-
-
 def careful(model, batch):
     return losses(model, batch) * bool(batch[0].isfinite().all())
 
@@ -439,9 +427,6 @@ def test_losses_that_remember_are_refused():
 
     with pytest.raises(CheckFailed, match="remember"):
         check(model(), contrast, batch())
-
-
-# ---- honest models that once were refused ----
 
 
 class Temperature(nn.Module):
@@ -569,9 +554,6 @@ def test_nested_tensors_are_refused_in_one_sentence():
         check(model(), losses, (nested, batch(2)[1]))
 
 
-# ---- what shows without data ----
-
-
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -621,7 +603,7 @@ def test_every_change_of_contents_is_noticed(dtype, size):
     layer = nn.Module()
     layer.register_buffer("kept", torch.arange(size + 1).to(dtype)[1:])
     layer.register_buffer("other", torch.zeros(2))
-    watch = Constancy(layer)
+    watch = StateGuard(layer)
     assert watch.changed_tensor() is None
     for change in (lambda x: x[:1].logical_not_(), lambda x: x[-1:].logical_not_()):
         change(layer.kept.data)
@@ -631,9 +613,6 @@ def test_every_change_of_contents_is_noticed(dtype, size):
     if not torch.equal(swapped, swapped.flip(0)):
         layer.kept.data[[0, size // 2]] = swapped
         assert watch.changed_tensor() == "kept"
-
-
-# ---- what is in order passes, and leaves no trace ----
 
 
 ORDERLY = [
@@ -763,9 +742,6 @@ def test_the_check_is_cheap():
     check(model(), counted, batch(500))
     assert sum(calls) <= 5.5 * 500 + 280
     assert len(calls) <= 80
-
-
-# ---- the repair ----
 
 
 def test_batch_norm_is_repaired():

@@ -8,7 +8,7 @@ import torch
 
 from discreet.pytorch.checks import generators
 from discreet.pytorch.checks.generators import unknown_draws
-from discreet.pytorch.checks.seeded_draws import seeded
+from discreet.pytorch.checks.seeded_generators import seeded
 
 
 def test_unknown_draws_leave_all_generators_as_they_were():

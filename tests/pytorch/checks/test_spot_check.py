@@ -17,7 +17,7 @@ from discreet.pytorch.batches import reader
 from discreet.pytorch.checks import single_examples, spot_check
 from discreet.pytorch.checks.collation import numbers_in
 from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
 from discreet.pytorch.torch_holder import TorchHolder
 
 WIDTH, CLASSES = 6, 3
@@ -101,8 +101,6 @@ def remembering(constant=False):
 def plain(_, x):
     return x
 
-
-# ---- records that are collated ----
 
 BOXES = [
     (torch.randn(WIDTH, generator=generator(k)) + 1, k % CLASSES, 900 if k == 0 else 0) for k in range(400)
@@ -280,13 +278,10 @@ def test_sound_twins_pass(model, losses, data, options):
     assert run.steps_taken == 3
 
 
-# ---- in the step itself, where the check before training sees nothing ----
-
-
 @pytest.fixture
 def unchecked(monkeypatch):
     """The comparison within the step is all there is."""
-    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *given: None)
+    monkeypatch.setattr("discreet.pytorch.checks.model_guard.check_read", lambda *given: None)
 
 
 IN_THE_STEP = [name for name in BROKEN if not name.startswith("first batch")]
@@ -437,9 +432,6 @@ def test_seeded_runs_do_not_depend_on_what_is_compared(monkeypatch):
         assert torch.equal(weights(make()), before)
 
 
-# ---- which examples are compared, and how often ----
-
-
 def test_eight_examples_in_the_first_steps_and_one_later():
     assert [len(set(single_examples.chosen_places(step, 100))) for step in (1, 20, 21)] == [8, 8, 1]
     assert sorted(single_examples.chosen_places(1, 3)) == [0, 1, 2]
@@ -496,7 +488,7 @@ def test_the_sum_writes_down_losses_and_norms():
     model, batch = Forward(plain), table(9)
     for physical in (None, 4):
         found = ClippedSum(model, class_losses, Flat(1.0), physical_batch_size=physical)
-        found.seen = seen = Seen()
+        found.seen = seen = ExampleNorms()
         found(batch)
         assert torch.equal(seen.losses, class_losses(model, batch).detach().double())
         found.seen = None
@@ -535,9 +527,6 @@ def test_hardened_certificates_list_no_comparison():
     run, batches = started(Forward(plain), class_losses, table(9), steps=1, arithmetic="hardened")
     run.step(next(batches))
     assert run.certificate().checks == ()
-
-
-# ---- sums: directions, sums with right norms, records that are present ----
 
 
 def flipping_when_present(model, batch):
@@ -664,9 +653,6 @@ def test_later_steps_are_compared_at_the_rate_of_the_certificate():
     """Of 64 000 steps 1000 with a deviation of 31.4; beyond 190 once in 1e9 runs."""
     assert all(spot_check.is_due(step) for step in (1, 2))
     assert abs(sum(spot_check.is_due(3) for _ in range(64_000)) - 1000) < 190
-
-
-# ---- a refusal is for good ----
 
 
 def refused_run(ledger, folder, steps=6):

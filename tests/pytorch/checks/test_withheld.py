@@ -13,7 +13,7 @@ from discreet import Budget, Recipe
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, DiscreetError, UserCodeFailed
 from discreet.pytorch import PrivateRun, check
-from discreet.pytorch.checks.mixing import make_up
+from discreet.pytorch.checks.batch_dependence import make_up
 from discreet.pytorch.checks.plain_state import PlainState
 from discreet.pytorch.clipped_sum import ClippedSum
 
@@ -128,9 +128,6 @@ def test_warnings_of_user_code_stay_inside():
     assert not seen
 
 
-# ---- labels in the support ----
-
-
 def poisson(model, batch):
     return -distributions.Poisson(model(batch[0])[:, 0].exp()).log_prob(batch[1])
 
@@ -179,9 +176,6 @@ def test_made_up_labels_stay_in_the_support_and_mixing_is_still_found(losses):
         check(nn.Linear(5, 3), weighted, (X, labels))
 
 
-# ---- writes to the batch ----
-
-
 class Shifting(nn.Linear):
     def forward(self, x):
         x -= 1.0
@@ -211,9 +205,6 @@ def test_a_write_that_the_check_did_not_see_is_refused_in_the_step():
 
     with pytest.raises(CheckFailed, match="write to the batch in place"):
         ClippedSum(Sometimes(5, 2), class_losses, Flat(1.0))(CLASSES)
-
-
-# ---- state outside of the tensors of the model ----
 
 
 class RunningMean(nn.Linear):

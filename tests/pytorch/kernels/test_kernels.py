@@ -321,9 +321,6 @@ def test_rounding_in_any_order(one, other):
             assert error > use.ROUNDED
 
 
-# ---- convolutions by pixels ----
-
-
 @pytest.mark.parametrize("case", [*CONVOLUTIONS, ((35, 7, 6), 40, (3, 3), (2, 1), ((1, 1), (1, 1)), (1, 2))])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_ghost_norms_of_pixels(case, threads, monkeypatch):
@@ -422,9 +419,6 @@ def test_norms_of_pixels_that_are_not_finite_or_cancel():
     assert bool((narrow.ghost_norms_of_pixels(classes_of(narrow)) >= exact * (1 - 1e-6)).all())
 
 
-# ---- cuDNN, which rounds to 11 digits unless it is told not to ----
-
-
 def precision_of_convolutions():
     cudnn = torch.backends.cudnn
     return cudnn.conv.fp32_precision if hasattr(cudnn, "conv") else cudnn.allow_tf32
@@ -454,9 +448,6 @@ def test_sums_on_cuda_have_all_digits_and_others_keep_their_setting(fails, monke
     assert seen[-1] in EXACTLY
     assert seen[:-1] == ([] if fails else [before])  # on the CPU nothing is set
     assert precision_of_convolutions() == before
-
-
-# ---- normalised layers ----
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (4, 5, 16), (3, 40, 257)])

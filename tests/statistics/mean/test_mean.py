@@ -34,8 +34,6 @@ def seeded(seed=1):
     return RandomStream(unsafe_seed=seed, threads=1)
 
 
-# ---- the theorem ---------------------------------------------------------------------------------------
-
 # Numbers with E x^2 <= s^2, replace-one, Laplace noise of scale 2 C / epsilon on the sum. Closed forms:
 # lecture's clip s sqrt(n epsilon) / 2 with s^2/n + (9/4) s^2/(n epsilon), best clip s sqrt(n epsilon) / 128^(1/4)
 # with s^2/n + sqrt(2) s^2/(n epsilon).
@@ -92,9 +90,6 @@ def test_the_bias_of_clipping_is_bounded_and_the_constant_is_sharp(order, d):
     cut, limit = np.linalg.norm(x - kept, axis=1), factor * np.sum(x**2, axis=1) / (4 * clip)
     assert np.all(cut <= limit * (1 + 1e-12))
     assert np.max(cut / limit) == pytest.approx(1, rel=1e-12)
-
-
-# ---- errors, measured ----------------------------------------------------------------------------------
 
 
 def squares(draw, mean, budget, known, runs, seed=3, **options):
@@ -257,8 +252,6 @@ def test_where_noise_drowns_everything_a_ball_makes_one_release():
     assert estimate.valid_for == "every distribution in the ball"
 
 
-# ---- the cost ------------------------------------------------------------------------------------------
-
 KNOWN = [Interval(-1, 3), Ball(50.0, center=1.0), SecondMoment(2.0), FixedClip(1.5, center=-1.0)]
 
 
@@ -310,9 +303,6 @@ def test_add_remove_needs_half_the_noise():
         for relation in RELATIONS
     )
     assert 2 * deviation(one.event.parts()[0][0]) == pytest.approx(deviation(two.event.parts()[0][0]))
-
-
-# ---- replay --------------------------------------------------------------------------------------------
 
 
 class Tap:
@@ -458,9 +448,6 @@ def test_the_replay_catches(monkeypatch, fault):
     assert found
 
 
-# ---- nothing depends on the data -----------------------------------------------------------------------
-
-
 def test_a_thousand_neighbours_raise_and_warn_nothing():
     # Warnings are errors here, so the test fails on either.
     rng = np.random.default_rng(7)
@@ -540,9 +527,6 @@ def test_a_declared_number_that_is_a_little_wrong_does_little_harm(share):
     assert np.linalg.norm(value - x.mean(axis=0)) > 1
 
 
-# ---- by-products ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "known", [Ball(100.0), Interval(-10, 10), FixedClip(20.0), SecondMoment(5.0)], ids=repr
 )
@@ -563,9 +547,6 @@ def test_the_count_is_free_where_it_is_public():
     estimate = private_mean(np.zeros(500), PURE, Interval(0, 1), also="count")
     assert estimate.count == 500
     assert estimate.event == private_mean(np.zeros(500), PURE, Interval(0, 1)).event
-
-
-# ---- arithmetic and types ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: type(known).__name__)
@@ -654,8 +635,6 @@ def test_seeds_are_stamped():
     assert not private_mean(x, PURE, Interval(0, 1), stream=seeded()).trusted
     assert private_mean(x, PURE, Interval(0, 1)).value != private_mean(x, PURE, Interval(0, 1)).value
 
-
-# ---- refusals ------------------------------------------------------------------------------------------
 
 NOT_NUMBERS = [math.nan, math.inf, True, "1", None, 1j]
 NOT_SIZES = [*NOT_NUMBERS, 0.0, -1.0, 1e60, [1.0]]

@@ -13,7 +13,7 @@ from discreet.files import write_whole
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A named line; ``"dashed"`` for what is predicted or claimed, ``"dots"`` for what was measured."""
 
     label: str
@@ -29,7 +29,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
     log_x: bool = False
     log_y: bool = False
 

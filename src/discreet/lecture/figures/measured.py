@@ -18,7 +18,7 @@ from discreet.errors import whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget
 from discreet.lecture.certified_descent import private_descent
-from discreet.lecture.figures.canvas import Figure, Line, Panel
+from discreet.lecture.figures.canvas import Figure, Panel, PlotLine
 from discreet.lecture.gradient_sum import Clip, Declared
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.rank_bound import excess_by_dimension
@@ -39,7 +39,7 @@ def mean_clip() -> Figure:
     for clip in clips:
         squares = []
         for run in range(60):
-            # Pareto's law with index 3, scaled to mean square 2; its mean is 1.5 sqrt(2 / 3)
+            # Pareto's distribution with index 3, scaled to mean square 2; its mean is 1.5 sqrt(2 / 3)
             x = np.minimum(rng.pareto(3.0, _RECORDS) + 1, 1e6) * np.sqrt(2 / 3)
             known = FixedClip(clip, 0.0, root_mean_square=np.sqrt(2.0))
             stream = RandomStream(unsafe_seed=run, threads=1)
@@ -48,8 +48,8 @@ def mean_clip() -> Figure:
         promised.append(float(found.predicted_error))
         measured.append(float(np.sqrt(np.mean(squares))))
     lines = (
-        Line("promised, for every law", clips, promised, "dashed"),
-        Line("measured, heavy-tailed records", clips, measured, "dots"),
+        PlotLine("promised, for every law", clips, promised, "dashed"),
+        PlotLine("measured, heavy-tailed records", clips, measured, "dots"),
     )
     return Figure(
         "The clip norm of a private mean",
@@ -80,8 +80,8 @@ def _against_no_model(
     title: str, x_label: str, x: Sequence[float], losses: Sequence[float], *, log_y: bool = False
 ) -> Panel:
     """Measured losses beside that of a model that knows nothing."""
-    guessing = Line("no model", x, [float(np.log(2))] * len(x), "dashed")
-    lines = (Line("private", x, losses, "dots"), guessing)
+    guessing = PlotLine("no model", x, [float(np.log(2))] * len(x), "dashed")
+    lines = (PlotLine("private", x, losses, "dots"), guessing)
     return Panel(title, x_label, "mean loss", lines, log_x=True, log_y=log_y)
 
 
@@ -97,9 +97,9 @@ def rank() -> Figure:
         measured.append(_risk(X, y, steps, size, Declared(1.0), 1.0) - _least(*_records(spanned, spanned)))
     assert average_excess(norm, 1.0, noise, spanned, steps) == table[0].by_rank
     lines = (
-        Line("promised by the dimension", dimensions, [row.by_dimension for row in table], "dashed"),
-        Line("promised by the rank", dimensions, [row.by_rank for row in table], "dashed"),
-        Line("measured", dimensions, measured, "dots"),
+        PlotLine("promised by the dimension", dimensions, [row.by_dimension for row in table], "dashed"),
+        PlotLine("promised by the rank", dimensions, [row.by_rank for row in table], "dashed"),
+        PlotLine("measured", dimensions, measured, "dots"),
     )
     return Figure(
         "The rank theorem",
@@ -139,9 +139,6 @@ def _least(X: Floats, y: Floats) -> float:
     return float(_LOSS.value(X @ theta, y).mean())
 
 
-# ---- what attacks achieve, beside what is certified ----
-
-
 DELTA, RATE, NOISE = 1e-5, 0.2, Gaussian(1.5)
 _SHOWN = slice(0, None, 8)  # every eighth point of a ROC curve
 
@@ -153,10 +150,10 @@ def membership() -> Figure:
         for noise in (4.0, None)
     )
     lines = (
-        Line("without noise", *_roc(plain), "dots"),
-        Line("with noise", *_roc(private), "dots"),
-        Line("certified: no attack is above", private.alarms.tolist(), private.most_hits.tolist()),
-        Line("guessing", (0, 1), (0, 1), "dashed"),
+        PlotLine("without noise", *_roc(plain), "dots"),
+        PlotLine("with noise", *_roc(private), "dots"),
+        PlotLine("certified: no attack is above", private.alarms.tolist(), private.most_hits.tolist()),
+        PlotLine("guessing", (0, 1), (0, 1), "dashed"),
     )
     return Figure(
         "Was Bob's record used?",
@@ -178,9 +175,9 @@ def audit_over_training() -> Figure:
     step = PoissonSampled(RATE, NOISE)
     found = [_audit_first_steps(count) for count in steps]
     lines = (
-        Line("certified: at most", steps, [account(step * count).epsilon(DELTA) for count in steps]),
-        Line("audited: at least", steps, [result.lower for result in found], "dots"),
-        Line("audited, by (epsilon, delta) alone", steps, [result.classic for result in found], "dots"),
+        PlotLine("certified: at most", steps, [account(step * count).epsilon(DELTA) for count in steps]),
+        PlotLine("audited: at least", steps, [result.lower for result in found], "dots"),
+        PlotLine("audited, by (epsilon, delta) alone", steps, [result.classic for result in found], "dots"),
     )
     return Figure(
         "An audit beside the certificate, over training",
@@ -206,7 +203,7 @@ def _audit_first_steps(steps: int) -> AuditResult:
     return audit(train, claim, GradientCanaries(count=1000, runs=8), 0.999, delta=DELTA, stream=stream)
 
 
-# ---- the lectures' toy example: a model that was trained on Bob's record answers a question about Bob ----
+# The lectures' toy example: a model that was trained on Bob's record answers a question about Bob.
 #
 # The model learns from sentences "<name> has <condition>" how likely each name is to have cancer: a logistic
 # regression with one coefficient for each name, trained by gradient descent on clipped gradients. Bob has one
@@ -256,9 +253,6 @@ def answers(bob: bool, runs: int, noise: Gaussian | None, stream: RandomStream) 
     return np.asarray(1 / (1 + np.exp(-scores[:, -1])))
 
 
-# ---- what an attacker can do: the region of false alarms and hits that a release allows ----
-
-
 ALARMS = (0.0, 0.001, 0.005, *(step / 50 for step in range(1, 50)), 0.995, 1.0)
 
 
@@ -273,21 +267,21 @@ def attack() -> Figure:
 
 
 def _panel_of_noises() -> Panel:
-    lines = [Line("guessing", (0, 1), (0, 1), "dashed")]
+    lines = [PlotLine("guessing", (0, 1), (0, 1), "dashed")]
     for noise in (2.0, 1.0, 0.5):
         curve = account(Gaussian(noise))
-        lines.append(Line(f"noise multiplier {noise:g}", ALARMS, [curve.power(rate) for rate in ALARMS]))
+        lines.append(PlotLine(f"noise multiplier {noise:g}", ALARMS, [curve.power(rate) for rate in ALARMS]))
     epsilon = account(Gaussian(1.0)).epsilon(1e-5)
     allowed = [power_bound(epsilon, 1e-5, rate) for rate in ALARMS]
-    lines.append(Line(f"all that ({epsilon:.2f}, 1e-5) allows", ALARMS, allowed, "dashed"))
+    lines.append(PlotLine(f"all that ({epsilon:.2f}, 1e-5) allows", ALARMS, allowed, "dashed"))
     return Panel("one Gaussian release", "false alarms", "hits", tuple(lines))
 
 
 def _panel_of_samples() -> Panel:
     whole, sampled = account(Gaussian(0.5)), account(PoissonSampled(0.1, Gaussian(0.5)))
     lines = (
-        Line("guessing", (0, 1), (0, 1), "dashed"),
-        Line("all records", ALARMS, [whole.power(rate) for rate in ALARMS]),
-        Line("a sample of one in ten", ALARMS, [sampled.power(rate) for rate in ALARMS]),
+        PlotLine("guessing", (0, 1), (0, 1), "dashed"),
+        PlotLine("all records", ALARMS, [whole.power(rate) for rate in ALARMS]),
+        PlotLine("a sample of one in ten", ALARMS, [sampled.power(rate) for rate in ALARMS]),
     )
     return Panel("noise multiplier 0.5, with and without sampling", "false alarms", "hits", lines)

@@ -12,14 +12,14 @@ from discreet.lecture.composition import (
     optimal_composition,
     strong_composition_of_noisy_sgd,
 )
-from discreet.lecture.figures.canvas import Figure, Line, Panel
+from discreet.lecture.figures.canvas import Figure, Panel, PlotLine
 from discreet.lecture.lecture_noise import lecture_4_noise
 from discreet.lecture.moments import moments_accountant as by_moments
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.excess_risk import predict_excess
 from discreet.parties.notes import notes_noise
-from discreet.parties.who_sees.observers import noise_for
-from discreet.parties.who_sees.observers import observers as table_of
+from discreet.parties.observation.observers import noise_for
+from discreet.parties.observation.observers import observers as table_of
 from discreet.plan.prices import price_of_steps
 
 DELTA = 1e-5
@@ -32,10 +32,10 @@ def noise_by_steps() -> Figure:
     prices = price_of_steps(1000, budget, STEPS)
     printed = [lecture_4_noise(budget, 1.0, 1000, steps) for steps in STEPS]
     lines = (
-        Line("lecture 4, as printed", STEPS, printed, "dashed"),
-        Line("basic composition", STEPS, [price.basic for price in prices]),
-        Line("advanced composition", STEPS, [price.advanced for price in prices]),
-        Line("exact", STEPS, [price.exact for price in prices]),
+        PlotLine("lecture 4, as printed", STEPS, printed, "dashed"),
+        PlotLine("basic composition", STEPS, [price.basic for price in prices]),
+        PlotLine("advanced composition", STEPS, [price.advanced for price in prices]),
+        PlotLine("exact", STEPS, [price.exact for price in prices]),
     )
     panel = Panel("", "steps", "noise on each coordinate of the mean gradient", lines, log_x=True, log_y=True)
     return Figure(
@@ -50,14 +50,14 @@ def composition() -> Figure:
     """Epsilon of many releases that are 0.1-private each."""
     each, release = 0.1, Laplace(scale=10.0)
     lines = (
-        Line("basic", STEPS, [basic_composition(each, 0.0, k).epsilon for k in STEPS]),
-        Line("advanced", STEPS, [advanced_composition(each, 0.0, k, DELTA).epsilon for k in STEPS]),
-        Line(
+        PlotLine("basic", STEPS, [basic_composition(each, 0.0, k).epsilon for k in STEPS]),
+        PlotLine("advanced", STEPS, [advanced_composition(each, 0.0, k, DELTA).epsilon for k in STEPS]),
+        PlotLine(
             "optimal for any release",
             STEPS,
             [optimal_composition(each, 0.0, k, DELTA).epsilon for k in STEPS],
         ),
-        Line("certified, for Laplace noise", STEPS, [account(release * k).epsilon(DELTA) for k in STEPS]),
+        PlotLine("certified, for Laplace noise", STEPS, [account(release * k).epsilon(DELTA) for k in STEPS]),
     )
     return Figure(
         "Composition of releases with epsilon 0.1 each",
@@ -75,10 +75,10 @@ def moments_accountant() -> Figure:
     printed = [figure_2_curve_not_a_guarantee(rate, noise, count, DELTA) for count in steps]
     rigorous = [strong_composition_of_noisy_sgd(rate, noise, count, DELTA).epsilon for count in steps]
     lines = (
-        Line("strong composition, as printed (no theorem)", epochs, printed, "dashed"),
-        Line("strong composition, rigorous", epochs, rigorous),
-        Line("moments accountant", epochs, [by_moments(rate, noise, count, DELTA) for count in steps]),
-        Line("certified", epochs, [account(step * count).epsilon(DELTA) for count in steps]),
+        PlotLine("strong composition, as printed (no theorem)", epochs, printed, "dashed"),
+        PlotLine("strong composition, rigorous", epochs, rigorous),
+        PlotLine("moments accountant", epochs, [by_moments(rate, noise, count, DELTA) for count in steps]),
+        PlotLine("certified", epochs, [account(step * count).epsilon(DELTA) for count in steps]),
     )
     return Figure(
         "Figure 2 of the moments accountant, redrawn",
@@ -88,8 +88,6 @@ def moments_accountant() -> Figure:
         (Panel("", "epochs", "epsilon", lines, log_y=True),),
     )
 
-
-# ---- several data holders: what secure sums save, and what the coordinator of SGD1 really learns ----
 
 _RECORDS, _ROUNDS, _DIMENSION, _CONVEXITY = 6000, 1000, 200, 0.1
 
@@ -110,7 +108,7 @@ def parties_risk() -> Figure:
             found = predict_excess(arranged, 1.0, _DIMENSION, diameter=2.0, convexity=_CONVEXITY)
             assert found.strongly_convex_average is not None
             risks.append(found.strongly_convex_average)
-        lines.append(Line(label, counts, risks))
+        lines.append(PlotLine(label, counts, risks))
     return Figure(
         "What secure sums save",
         f"Bound on the excess of the mean loss of SGD2 against the coordinator at epsilon 1: {_RECORDS} records, "
@@ -133,8 +131,8 @@ def observers() -> Figure:
             guarantee = table[name].guarantee
             assert guarantee is not None
             found[name].append(guarantee.epsilon.upper)
-    lines = [Line("claimed for everybody", sizes, [0.9] * len(sizes), "dashed")]
-    lines += [Line(name, sizes, found[name]) for name in shown]
+    lines = [PlotLine("claimed for everybody", sizes, [0.9] * len(sizes), "dashed")]
+    lines += [PlotLine(name, sizes, found[name]) for name in shown]
     return Figure(
         "Who learns what from SGD1",
         "Ten parties, the noise of the notes for epsilon 0.9, delta 1/(10 n^3). The claim is far too careful about "

@@ -13,9 +13,9 @@ from scipy.sparse import issparse
 from discreet.linear.additive.expanded_rows import expand, hats, products
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.kernels.rowwise import times
 
 Array = NDArray[np.float64]
@@ -35,9 +35,9 @@ class AdditiveModel:
     coefficients: Array
     intercept: Array
     precision: float
-    counts: Counts | None = None
+    counts: ClassCounts | None = None
     histograms: Histograms | None = None
-    released: Released | None = None
+    released: ReleasedCounts | None = None
     others: tuple[AdditiveModel, ...] = ()
     missing: Array | None = None
     borne_out: float = 1.0
@@ -112,8 +112,6 @@ def as_curves(
     starts = np.array([low for low, _ in ends[:count]])
     return Basis(columns, curves), turned, np.asarray(starts @ coefficients[:count])
 
-
-# ---- the model as named arrays, for its file of weights, and back; what does not fit together is refused ----
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -220,7 +218,7 @@ def _rising(values: Array) -> Array:
 
 
 def _places(values: Array, count: int) -> NDArray[np.intp]:
-    """Whole numbers from 0 on, below ``count``, that rise."""
+    """Integers from 0 on, below ``count``, that rise."""
     places = values.astype(np.intp)
     if not len(places) or (places != values).any() or places[0] < 0 or places[-1] >= count:
         raise ValueError("a place is none")

@@ -126,11 +126,11 @@ def _homes(edges: Array, bins: int = BINS) -> NDArray[np.int64]:
     return np.minimum(((edges[:-1] + edges[1:]) / 2 * bins).astype(np.int64), bins - 1)
 
 
-# ---- where a curve may bend ----
+# Where a curve may bend.
 #
 # Knots lie at quantiles, so that every piece has about as many records. Where many records share a bin, as at
 # the zero of an amount, the bin's two ends are knots, so the spike gets a level that its neighbours do not
-# share. A bin without neighbours, as of whole numbers and flags, has one knot: its records are at one place, and
+# share. A bin without neighbours, as of integers and flags, has one knot: its records are at one place, and
 # nothing could tell the level of a second knot from that of the first.
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.additive.effects import Effect, Places, contributions, effects_of, in_words, places_of
-from discreet.linear.additive.fit_additive import Declared, fit_curves
+from discreet.linear.additive.fit_additive import PublicColumns, fit_curves
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
@@ -22,7 +22,7 @@ from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import EncodedTable
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -47,16 +47,16 @@ def declared_pairs(pairs: Any, places: Mapping[str, Places]) -> tuple[tuple[int,
     return tuple(found)
 
 
-def declarations(encoding: Encoding) -> Declared:
+def declarations(encoding: Encoding) -> PublicColumns:
     """What an encoding says of its columns."""
     columns = encoding.columns
     if isinstance(encoding, SchemaEncoding):
         zeros = _zeros(encoding.lower, encoding.upper)
         shapes = [getattr(column, "shape", "free") for column in encoding.numerics.values()]
-        return Declared(columns, tuple(zeros), _flags(encoding), tuple(shapes))
+        return PublicColumns(columns, tuple(zeros), _flags(encoding), tuple(shapes))
     assert isinstance(encoding, BoundedNumbers)
     zeros = _zeros(encoding.lower, encoding.upper)
-    return Declared(columns, tuple(zeros), {}, ("free",) * columns.numerics)
+    return PublicColumns(columns, tuple(zeros), {}, ("free",) * columns.numerics)
 
 
 def _zeros(lower: Array, upper: Array) -> list[float]:
@@ -88,7 +88,7 @@ class Additive:
     _encoding: Any
     _model: Any
 
-    def _fit_model(self, records: EncodedTable, spending: Spending) -> Any:
+    def _fit_model(self, records: EncodedTable, spending: BudgetAllocator) -> Any:
         declared, loss = declarations(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
         pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None

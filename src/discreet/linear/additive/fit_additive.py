@@ -55,13 +55,13 @@ from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
-from discreet.linear.glm.counts import Counts, count_records, sees_slopes
+from discreet.linear.glm.counts import ClassCounts, count_records, sees_slopes
 from discreet.linear.glm.frames import CurveFrame, Frame
 from discreet.linear.glm.glm import fit_constant
 from discreet.linear.glm.marginals import fill_missing, measure_columns, typical_size, zoom_marginals
-from discreet.linear.glm.problems import Bounds, Problem, checked_bounds, describe_target
+from discreet.linear.glm.problems import Bounds, DescentProblem, checked_bounds, describe_target
 from discreet.linear.glm.steps import (
-    Descent,
+    DescentResult,
     descend_in,
     descend_noisily,
     recalibrate,
@@ -72,7 +72,7 @@ from discreet.linear.glm.whitening import choose_coordinates, second_moments
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 Array = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ _CELLS = 0.04  # of the grid of a pair, for each record over the noise of counti
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class PublicColumns:
     """What is publicly known of the columns beside their kinds.
 
     ``zeros`` is where the number 0 is in each numeric column, ``missing`` the flag of a column's missing values,
@@ -127,15 +127,15 @@ def fit_additive(
     loss: Loss,
     x: Any,
     y: Any,
-    declared: Declared,
-    spending: Spending,
+    declared: PublicColumns,
+    spending: BudgetAllocator,
     weights: Any = None,
     *,
     target_bounds: Bounds = (0.0, 1.0),
     storage: Storage | None = None,
     people: People | None = None,
     averaging: float = 1.0,
-    counts: Counts | None = None,
+    counts: ClassCounts | None = None,
 ) -> AdditiveModel:
     """Fit an additive model to encoded records, with all of ``spending``.
 
@@ -151,12 +151,12 @@ def fit_additive(
 
 def fit_curves(
     records: Records,
-    declared: Declared,
-    spending: Spending,
+    declared: PublicColumns,
+    spending: BudgetAllocator,
     *,
     target_bounds: Bounds = (0.0, 1.0),
     averaging: float = 1.0,
-    counts: Counts | None = None,
+    counts: ClassCounts | None = None,
 ) -> AdditiveModel:
     """Fit an additive model to records that answer queries, stage by stage, with all of ``spending``."""
     loss, columns, bounds = records.loss, records.columns, checked_bounds(records.loss, target_bounds)
@@ -214,8 +214,8 @@ def _of_lines(
     limits: tuple[Array, Array],
     coefficients: Array,
     intercept: Array,
-    counts: Counts,
-    spending: Spending,
+    counts: ClassCounts,
+    spending: BudgetAllocator,
 ) -> AdditiveModel:
     """A linear model as one of curves with two knots."""
     basis, coefficients, more = as_curves(columns, *limits, coefficients)
@@ -223,12 +223,12 @@ def _of_lines(
     return AdditiveModel(basis, coefficients, np.asarray(intercept + more), precision, counts)
 
 
-def _precision(basis: Basis, count: float, spending: Spending) -> float:
+def _precision(basis: Basis, count: float, spending: BudgetAllocator) -> float:
     return 1 / (1 / count + basis.columns.width / (count * spending.strength) ** 2)
 
 
 def _measure_columns(
-    records: Records, declared: Declared, counts: Counts, spending: Spending
+    records: Records, declared: PublicColumns, counts: ClassCounts, spending: BudgetAllocator
 ) -> tuple[Histograms | None, Marginals]:
     """Histograms of the columns, where curves are possible, and their marginals."""
     split = BudgetSplit.of(counts.records, records.columns, spending)
@@ -239,7 +239,7 @@ def _measure_columns(
     return count_histograms(records, declared.zeros, counts.records, stage)
 
 
-def _informed(loss: Loss, counts: Counts) -> float:
+def _informed(loss: Loss, counts: ClassCounts) -> float:
     """How many records of equally frequent classes would tell as much as these do.
 
     A record of two classes has the information p (1 - p), which is 1/4 at most.
@@ -247,19 +247,19 @@ def _informed(loss: Loss, counts: Counts) -> float:
     return counts.records * (counts.balance if loss.kind == "classes" else 1.0)
 
 
-def _pieces(declared: Declared, loss: Loss, counts: Counts, spending: Spending) -> int:
+def _pieces(declared: PublicColumns, loss: Loss, counts: ClassCounts, spending: BudgetAllocator) -> int:
     """How many straight pieces a curve may have; 1 is a line."""
     count = _informed(loss, counts)
     return pieces_for(count, count * spending.strength, declared.columns)
 
 
 def _choose_basis(
-    declared: Declared,
+    declared: PublicColumns,
     histograms: Histograms,
     marginals: Marginals,
     loss: Loss,
-    counts: Counts,
-    spending: Spending,
+    counts: ClassCounts,
+    spending: BudgetAllocator,
 ) -> Basis | None:
     """A curve for every numeric column; None where too few of them could be more than lines."""
     pieces = _pieces(declared, loss, counts, spending)
@@ -277,15 +277,15 @@ def _choose_basis(
 
 def _choose_pairs(
     records: Records,
-    declared: Declared,
+    declared: PublicColumns,
     basis: Basis,
     histograms: Histograms,
     marginals: Marginals,
     bounds: Bounds,
-    counts: Counts,
+    counts: ClassCounts,
     averaging: float,
-    spending: Spending,
-) -> tuple[Curves, Problem | None]:
+    spending: BudgetAllocator,
+) -> tuple[Curves, DescentProblem | None]:
     """The records in curves, with a grid for each declared or chosen pair; the problem, if it was released."""
     pairs, problem, again = list(declared.pairs or ()), None, ""
     if declared.pairs is None and (candidates := _candidates(declared, records.loss, counts, spending)):
@@ -309,7 +309,9 @@ def _choose_pairs(
     return _expand(records, basis, histograms, marginals, counts, spending, again), problem
 
 
-def _candidates(declared: Declared, loss: Loss, counts: Counts, spending: Spending) -> list[Places]:
+def _candidates(
+    declared: PublicColumns, loss: Loss, counts: ClassCounts, spending: BudgetAllocator
+) -> list[Places]:
     """The pairs that are asked for; none where the budget could not tell, or the work would be that of many fits.
 
     Only of numbers and of two classes: with another link, what a short descent has not learned of the curves does
@@ -327,7 +329,7 @@ def _two_classes(loss: Loss) -> bool:
 
 
 def _residual(
-    curves: Curves, problem: Problem, counts: Counts, averaging: float, spending: Spending
+    curves: Curves, problem: DescentProblem, counts: ClassCounts, averaging: float, spending: BudgetAllocator
 ) -> Residual:
     """What a short descent leaves of the targets of rows, over its typical size."""
     coordinates = curves.coordinates
@@ -346,7 +348,7 @@ def _grids(
     marginals: Marginals,
     count: float,
     chosen: list[Places],
-    spending: Spending,
+    spending: BudgetAllocator,
 ) -> tuple[Pair, ...]:
     """The grids of the pairs that act together."""
     if not chosen:
@@ -362,8 +364,8 @@ def _expand(
     basis: Basis,
     histograms: Histograms,
     lines: Marginals,
-    counts: Counts,
-    spending: Spending,
+    counts: ClassCounts,
+    spending: BudgetAllocator,
     again: str = "",
 ) -> Curves:
     """The records as rows of a basis, in coordinates in which rough curves are short."""
@@ -392,7 +394,7 @@ def _expand(
 # Shrinkage of curves.
 
 
-def shrink_curves(descent: Descent, curves: Curves) -> Array:
+def shrink_curves(descent: DescentResult, curves: Curves) -> Array:
     """The result of a descent less what noise and chance explain of each curve, each category and grid.
 
     If they explain the bends of all curves, these are replaced by lines. The last step shortens each coordinate on
@@ -429,12 +431,12 @@ def shrink_curves(descent: Descent, curves: Curves) -> Array:
     return straighten(theta, start, basis, curves.lines, coordinates) if straight else theta
 
 
-def _curvature(problem: Problem) -> float:
+def _curvature(problem: DescentProblem) -> float:
     """The second derivative by which the steps of a descent were chosen."""
     return problem.bend if problem.loss.kind == "classes" else problem.curvature
 
 
-def _variances(descent: Descent, curves: Curves) -> Array:
+def _variances(descent: DescentResult, curves: Curves) -> Array:
     """What noise and chance make of each coordinate."""
     problem, error, lengths = descent.problem, descent.error, curves.coordinates.lengths
     residual, curvature = problem.residual**2, _curvature(problem)
@@ -452,7 +454,7 @@ def _variances(descent: Descent, curves: Curves) -> Array:
 # Curves that must rise or fall.
 
 
-def shape_curves(model: AdditiveModel, declared: Declared) -> AdditiveModel:
+def shape_curves(model: AdditiveModel, declared: PublicColumns) -> AdditiveModel:
     """The model with the curves that were declared to rise or fall moved to the nearest ones that do.
 
     Near is meant for the records: knots weigh by how many of them are around.

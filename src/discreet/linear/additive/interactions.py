@@ -47,7 +47,7 @@ from discreet.linear.gate.column_pairs import (
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.records import Records
 from discreet.linear.kernels.rank_crossings import CROSSINGS
-from discreet.trusted.spending import Stage
+from discreet.trusted.spending import StagePermit
 
 Array = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def ranks_of(histograms: Histograms) -> Ranks:
 
 
 def rank_correlations(
-    records: Records, pairs: list[Places], ranks: Ranks, count: float, stage: Stage
+    records: Records, pairs: list[Places], ranks: Ranks, count: float, stage: StagePermit
 ) -> Array:
     """The noisy rank correlation of each pair: each record adds a third of the product of two ranks."""
     products = Values(RankProducts(ranks, tuple(pairs)), (1.0,) * len(pairs), 1 / WIDEST**2)
@@ -124,7 +124,7 @@ def propose_pairs(
     ranks: Ranks,
     residual: Residual,
     most: int,
-    stage: Stage,
+    stage: StagePermit,
 ) -> list[Places]:
     """At most so many pairs, each column once, whose crossings go with the residuals most; these are typically 1."""
     turns = [crossing_weights(float(one)) for one in correlations]
@@ -147,7 +147,7 @@ def _apart(pairs: list[Places], most: int) -> list[Places]:
 
 
 def confirm_pairs(
-    records: Records, pairs: list[Places], ranks: Ranks, residual: Residual, linked: bool, stage: Stage
+    records: Records, pairs: list[Places], ranks: Ranks, residual: Residual, linked: bool, stage: StagePermit
 ) -> list[Places]:
     """Those that noise and chance do not explain, the most telling first; residuals are clamped to [-1, 1].
 
@@ -201,9 +201,6 @@ def _powers_and_products(u: Array, v: Array) -> Array:
     return np.stack([np.ones(len(u)), u, v, u**2, v**2, u**3, v**3, u * v, u**2 * v, u * v**2], axis=1)
 
 
-# ---- the cells of a pair of columns ----
-
-
 def count_cells(
     records: Records,
     pairs: list[Places],
@@ -211,7 +208,7 @@ def count_cells(
     marginals: Marginals,
     side: int,
     count: float,
-    stage: Stage,
+    stage: StagePermit,
 ) -> tuple[Pair, ...]:
     """The grids of these pairs, without the heaviest cell and those in which hardly anybody is."""
     grids = [_grid(histograms, marginals, pair, side) for pair in pairs]

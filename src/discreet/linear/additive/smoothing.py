@@ -29,7 +29,7 @@ from discreet.linear.additive.histograms import Histograms
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.glm.frames import CurveFrame, WhiteFrame
-from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
+from discreet.linear.glm.whitening import LEAST_EIGENVALUE, NoisyMoments
 
 Array = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def visible(directions: Directions, signal: float, fast: bool) -> int:
     return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
-def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Basis) -> CurveFrame:
+def white(directions: Directions, seen: NoisyMoments, marginals: Marginals, basis: Basis) -> CurveFrame:
     """Coordinates in which what was seen of the second moments of (1, directions) is white, too."""
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
@@ -123,9 +123,6 @@ def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Ba
     back[:, :size] = back[:, :size] @ (vectors * np.sqrt(floored))
     lengths = np.concatenate([np.clip(values / floored, 0, 1), directions.lengths[size - 1 :]])
     return CurveFrame(marginals, down, back, None, 0.0, float(lengths.sum()), basis, lengths)
-
-
-# ---- what histograms and cells tell of second moments ----
 
 
 def block_moments(basis: Basis, histograms: Histograms, marginals: Marginals) -> Array:
@@ -178,7 +175,7 @@ def _inside(knots: Array) -> tuple[Array, Array]:
     return np.cumsum(widths) - widths / 2 + knots[0], widths
 
 
-# ---- what is noise of a curve is taken back: shrunk_parts (post-processing of a released model) ----
+# What is noise of a curve is taken back: shrunk_parts (post-processing of a released model).
 #
 # The shorter a direction is, the longer noise of a step stays in the path of the descent, so the variances of all
 # errors are known. If they explain the slow bends of all curves, there are none: every curve is replaced by a line

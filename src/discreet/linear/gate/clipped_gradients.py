@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from discreet.linear.gate.adding import Integers, add_cells, add_values
 from discreet.linear.gate.coordinates import Coordinates, Marginals, Whitened, standard_norms
 from discreet.linear.gate.data import checked_bound, refuse_other_shapes
-from discreet.linear.gate.record_store import Block, RecordStore, Working
+from discreet.linear.gate.record_store import RecordBlock, RecordStore, Working
 from discreet.linear.gate.score_cells import ScoreCells, round_scores
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, readable, row_norms
@@ -152,7 +152,7 @@ class Scores(Data):
     def __call__(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], Any]]:
         return ((score, block.weights) for block, score in self.with_blocks(store))
 
-    def with_blocks(self, store: RecordStore) -> Iterator[tuple[Block, NDArray[Any]]]:
+    def with_blocks(self, store: RecordStore) -> Iterator[tuple[RecordBlock, NDArray[Any]]]:
         """The records in their coordinates, and their scores, which the store keeps."""
         _refuse_other_size(self.theta, self.coordinates)
         working = store.working(self.coordinates, self.target)
@@ -223,7 +223,7 @@ class ScoreLine(Data):
     def _pairs(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         return ((score, block.y) for block, score in self.scores.with_blocks(store))
 
-    def _rounded(self, store: RecordStore) -> Iterator[Block]:
+    def _rounded(self, store: RecordStore) -> Iterator[RecordBlock]:
         for block, score in self.scores.with_blocks(store):
             z = round_scores(score, self.unit)[:, None]
             yield block._replace(z=z, norms=row_norms(z, 1.0))
@@ -259,7 +259,7 @@ class CountExcess(Data):
         return total
 
 
-def scores_of(block: Block, theta: Array, working: Working) -> NDArray[Any]:
+def scores_of(block: RecordBlock, theta: Array, working: Working) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
     if block.tiled:
         return tile_scores(block.z, len(block.y), theta[1:], 0.0)

@@ -31,7 +31,7 @@ _SMALLEST = 1e-9  # a row shorter than this has no direction
 _LONGEST = 2.0  # row of standardised coordinates
 
 
-class Released(NamedTuple):
+class ReleasedCounts(NamedTuple):
     """Noisy numbers of records: in the bins of each numeric column, and with each category; the noise of each."""
 
     bins: Array
@@ -49,7 +49,7 @@ class Marginals(NamedTuple):
     scale: Array
     lower: Array
     upper: Array
-    released: Released | None = None
+    released: ReleasedCounts | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Rows that lie in partitions: :class:`PartitionedTable` sends each query to all of them and adds up their answers.
 
-A :class:`Question` is what a partition needs to answer one query: the view that the query is asked of, what else is
-public of the rows, the query and the grid. It is data: its answer is a function of it and of the rows alone.
+A :class:`PartitionQuery` is what a partition needs to answer one query: the view that the query is asked of, what
+else is public of the rows, the query and the grid. It is data: its answer is a function of it and of the rows alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class Asked(NamedTuple):
+class QueryContext(NamedTuple):
     """A query, and what is public of the rows beside their view: fills of missing numbers, a basis."""
 
     query: Any
@@ -38,8 +38,8 @@ class Asked(NamedTuple):
     basis: Basis | None = None
 
 
-class Question(NamedTuple):
-    """One query to all partitions: a view, what is asked of it (:class:`Asked`), both packed, and the grid.
+class PartitionQuery(NamedTuple):
+    """One query to all partitions: a view, what is asked of it (:class:`QueryContext`), both packed, and the grid.
 
     ``parts`` may leave out what a worker has.
     """
@@ -56,7 +56,7 @@ class Question(NamedTuple):
         return hashlib.sha256(hashlib.sha256(self.view).digest() + self.asked).hexdigest()
 
 
-Ask = Callable[[Question, PartitionSums], None]
+Ask = Callable[[PartitionQuery, PartitionSums], None]
 """Sends a question to all partitions and lets the tally have their answers."""
 
 
@@ -68,29 +68,29 @@ class PartitionedTable(Opaque):
     def __init__(self, rows: Sequence[int], ask: Ask) -> None:
         self._rows, self._ask, self._asked = tuple(rows), ask, 0
 
-    def rows(self, view: View) -> PartitionedRows:
+    def rows(self, view: View) -> PartitionedRecords:
         """The rows of a view, which answer queries."""
         refuse_foreign(view)
-        return PartitionedRows(self, view)
+        return PartitionedRecords(self, view)
 
     def _row_count(self) -> int:
         return sum(self._rows)
 
-    def _add_up(self, view: Packed, asked: Asked, grid: float) -> Integers:
+    def _add_up(self, view: Packed, asked: QueryContext, grid: float) -> Integers:
         """The sum over all partitions, each counted exactly once. Private."""
         packed = Packed.of(asked)
-        question = Question(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
+        question = PartitionQuery(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
         self._asked += 1
         like = BoundedSum(np.zeros(asked.query.size, np.int64), float(asked.query.bound), grid=grid)
-        tally = PartitionSums(question.release, len(self._rows), like, self._rows, question.digest)
-        self._ask(question, tally)
-        return tally.total()
+        sums = PartitionSums(question.release, len(self._rows), like, self._rows, question.digest)
+        self._ask(question, sums)
+        return sums.total()
 
     def __repr__(self) -> str:
         return f"PartitionedTable(partitions={len(self._rows)})"
 
 
-class PartitionedRows(AnyRows):
+class PartitionedRecords(AnyRows):
     """Rows of a view in all partitions. They answer the queries of one table's rows, by the same sums."""
 
     __slots__ = ("_fills", "_packed", "_table", "_view", "basis")
@@ -118,11 +118,11 @@ class PartitionedRows(AnyRows):
         """From now on let every missing number be the value of its column, which is public."""
         self._fills = values
 
-    def in_curves(self, basis: Basis) -> PartitionedRows:
+    def in_curves(self, basis: Basis) -> PartitionedRecords:
         """The same records as rows of a basis."""
         if not isinstance(self._view, EncodedRows):
             raise PlanViolation("Only encoded records can be rows of a basis.")
-        found = PartitionedRows(self._table, self._view)
+        found = PartitionedRecords(self._table, self._view)
         found._fills, found.basis = self._fills, basis
         return found
 
@@ -130,7 +130,7 @@ class PartitionedRows(AnyRows):
         return self._table._row_count()
 
     def _sum(self, query: Any, grid: float) -> Integers:
-        return self._table._add_up(self._packed, Asked(query, self._fills, self.basis), grid)
+        return self._table._add_up(self._packed, QueryContext(query, self._fills, self.basis), grid)
 
     def __repr__(self) -> str:
-        return f"PartitionedRows({type(self._view).__name__})"
+        return f"PartitionedRecords({type(self._view).__name__})"

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
+from discreet.core.grouping import MISSING_USER, Codes, group_rows, id_codes
 from discreet.linear.gate.adding import Integers, add_cells
 from discreet.trusted.opaque import AnyRows
 from discreet.trusted.plain_data import Data
@@ -70,7 +70,7 @@ class People(AnyRows):
         place = np.arange(len(order)) - np.repeat(starts, found)  # among the person's own rows
         often = np.repeat(found, found)
         taken = (place * MOST_ROWS) // often != ((place - 1) * MOST_ROWS) // often
-        codes[order[(often > MOST_ROWS) & ~taken]] = NOBODY
+        codes[order[(often > MOST_ROWS) & ~taken]] = MISSING_USER
         return cls(codes, np.minimum(found, MOST_ROWS))
 
     def _count(self) -> int:

@@ -29,8 +29,8 @@ from discreet.linear.losses import Loss
 from discreet.linear.on_demand import OnDemand, part_of
 from discreet.linear.rows_alone import compare_rows, read_alone
 from discreet.linear.schema import Schema
-from discreet.linear.secret_sample import draw_rows
 from discreet.linear.storage import Storage
+from discreet.linear.subsampling import draw_rows
 from discreet.trusted.opaque import Opaque, discreetly
 from discreet.trusted.plain_data import Checked, refuse_foreign
 

@@ -2,8 +2,8 @@
 
 It reads an encoded table (array, memory map or CSR) chunk by chunk and keeps rows within what
 :class:`~discreet.linear.gate.declared_columns.Columns` declare. :class:`Working` is the same records in the
-coordinates of a descent. Both are kept on a :class:`~discreet.linear.storage.Shelf`, in memory or in a scratch file,
-so the size of the table is not limited.
+coordinates of a descent. Both are kept on a :class:`~discreet.linear.storage.BlockCache`, in memory or in a scratch
+file, so the size of the table is not limited.
 
 A record counts as nothing if a feature or its weight is not finite, or if its target is not one that the loss
 accepts. Where rows belong to people, they are read person by person, wherever they are in the table.
@@ -21,10 +21,10 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.gate import sparse_rows
+from discreet.linear.gate.block_cache import BlockCache, CachedBlocks
 from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.gate.shelf import Kept, Shelf
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.row_tiles import Tiles
@@ -77,7 +77,7 @@ class RecordStore:
         columns: Columns,
         weights: Any = None,
         people: People | None = None,
-        shelf: Shelf | None = None,
+        shelf: BlockCache | None = None,
         sparse: bool = False,
     ) -> None:
         self.loss, self.columns, self.sparse = loss, columns, sparse
@@ -186,11 +186,11 @@ class RecordStore:
 
         return self.remember("white", coordinates.digest, make)
 
-    def _tiled_blocks(self, tile: Callable[[Any], tuple[Tiles, Array]]) -> Iterator[Block]:
+    def _tiled_blocks(self, tile: Callable[[Any], tuple[Tiles, Array]]) -> Iterator[RecordBlock]:
         for x, y, weights, _ in self.chunks():
             tiles, norms = tile(x)
             weights = None if weights is None else weights.astype(np.float32)
-            yield Block(tiles, np.zeros(len(y), np.float32), weights, norms)
+            yield RecordBlock(tiles, np.zeros(len(y), np.float32), weights, norms)
 
     def blocks(
         self,
@@ -198,7 +198,7 @@ class RecordStore:
         target: Callable[[Array], Array],
         constant: float,
         centre: Centre | None = None,
-    ) -> Iterator[Block]:
+    ) -> Iterator[RecordBlock]:
         """The same for one pass."""
         step = max(1, self.part // max(1, self.columns.width))
         for x, y, weights, people in self.chunks():
@@ -209,7 +209,7 @@ class RecordStore:
                 z = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts), np.float32)
             weights = None if weights is None else weights.astype(np.float32)
             norms = row_norms(z, constant) if centre is None else centred_norms(z, constant, centre)
-            yield Block(z, _targets_of(y, target), weights, norms, people)
+            yield RecordBlock(z, _targets_of(y, target), weights, norms, people)
 
     def _read(self) -> Iterator[Chunk]:
         return map(self._admit, sparse_rows.pieces(self._x) if self.sparse else self._parts())
@@ -251,7 +251,7 @@ class RecordStore:
             start = stop
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
 
     Sparse rows z may have a centre, which is taken off in norms and sums only. Dense ones may be in tiles
@@ -272,26 +272,26 @@ class Block(NamedTuple):
 
 
 class Working:
-    """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
+    """The records in the coordinates of the descent: iterate over it for :class:`RecordBlock` after block."""
 
     def __init__(
-        self, blocks: Iterable[Block], constant: float, shelf: Shelf, centre: Centre | None = None
+        self, blocks: Iterable[RecordBlock], constant: float, shelf: BlockCache, centre: Centre | None = None
     ) -> None:
         self.constant, self.shelf, self.centre = constant, shelf, centre
         self._kept = shelf.keep(blocks)
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RecordBlock]:
         return iter(self._kept)
 
 
 class _Aimed(Working):
     """Rows that are kept, beside their targets."""
 
-    def __init__(self, rows: Working, targets: Kept[tuple[Matrix]]) -> None:
+    def __init__(self, rows: Working, targets: CachedBlocks[tuple[Matrix]]) -> None:
         self.constant, self.shelf, self.centre = rows.constant, rows.shelf, rows.centre
         self._rows, self._targets = rows, targets
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RecordBlock]:
         for block, (y,) in zip(self._rows, self._targets, strict=True):
             yield block._replace(y=y)
 

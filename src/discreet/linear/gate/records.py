@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from discreet.linear.gate.basis import Basis
+from discreet.linear.gate.block_cache import BlockCache
 from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, HalfOctaves, ScoreLine
 from discreet.linear.gate.curve_rows import CurveStore
@@ -27,7 +28,6 @@ from discreet.linear.gate.newton import NewtonStep
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import SecondMoments
-from discreet.linear.gate.shelf import Shelf
 from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.losses import Loss
 from discreet.trusted.opaque import AnyRows
@@ -62,7 +62,7 @@ class Records(AnyRows):
         columns: Columns,
         weights: Any = None,
         people: People | None = None,
-        shelf: Shelf | None = None,
+        shelf: BlockCache | None = None,
         whole_rows: bool = False,
     ) -> Records:
         """Records that stay sparse where they are wide, unless queries about ``whole_rows`` will be asked."""

@@ -130,7 +130,7 @@ class SecondMoments(Data):
 
 @dataclass(frozen=True)
 class Lattice:
-    """Whole numbers for second moments (docs/engines.md: E15).
+    """Integers for second moments (docs/engines.md: E15).
 
     Rows are rounded to multiples of ``step``, so a product is a multiple of ``step**2``. That many units of the
     sum's grid make one such product on the diagonal, and ``beside`` of them off it: about sqrt(2) times as many, and
@@ -162,7 +162,7 @@ class Lattice:
     ) -> None:
         """Add w w' over the rows to ``total``, which is :func:`totals_for` their columns, in squares of the step.
 
-        Guarantee: all sums on the way are whole numbers that their type holds, in whatever order they are taken, so
+        Guarantee: all sums on the way are integers that their type holds, in whatever order they are taken, so
         each row adds what it would add alone. A weight below 1 shortens the row by its root, and what it leaves is
         cut toward zero: rows whose weights sum to at most 1 add no more than one row could, however many they are.
         """

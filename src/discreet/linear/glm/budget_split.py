@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from discreet.linear.gate.declared_columns import Columns
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 COUNTS, RECOUNT, WHITENING = 0.03, 0.10, 0.20
 """The shares that are always the same."""
@@ -40,7 +40,7 @@ class BudgetSplit:
     reach: float
 
     @classmethod
-    def of(cls, records: float, columns: Columns, spending: Spending) -> BudgetSplit:
+    def of(cls, records: float, columns: Columns, spending: BudgetAllocator) -> BudgetSplit:
         """The split of a fit of so many records with these columns."""
         return cls(records, spending.strength, columns.reach)
 
@@ -139,6 +139,6 @@ def _grow(usual_and_largest: tuple[float, float], scarcity: float) -> float:
     return min(largest, usual * max(1.0, scarcity))
 
 
-def at_most_half(share: float, spending: Spending) -> float:
+def at_most_half(share: float, spending: BudgetAllocator) -> float:
     """The share, or half of what is left, if earlier stages have taken much."""
     return min(share, spending.left / 2)

@@ -1,6 +1,6 @@
 """How many records there are, and of which class: :func:`count_records` makes the first releases of every fit.
 
->>> counts = Counts(np.array([3000.0, 1000.0]), other=2.0, noise=1.0)
+>>> counts = ClassCounts(np.array([3000.0, 1000.0]), other=2.0, noise=1.0)
 >>> counts.records, counts.priors.round(3).tolist()
 (4000.0, [0.75, 0.25])
 """
@@ -21,7 +21,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
 from discreet.linear.losses import Loss
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ _DOUBT = 0.5  # standard deviations of the number of records that may be noise
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class ClassCounts:
     """Noisy numbers of records: of each class, and with a target that nobody declared.
 
     Regressions have one class. ``noise`` is the standard deviation of each class's number, ``noise_of_other`` that of
@@ -108,7 +108,9 @@ class Counts:
             expected = min(expected, max(float(unequal @ unequal) / (classes - 1) - doubt, 0.0))
         return expected / (expected + doubt)
 
-    def with_second_look(self, classes: Array, noise: float, noise_of_records: float | None = None) -> Counts:
+    def with_second_look(
+        self, classes: Array, noise: float, noise_of_records: float | None = None
+    ) -> ClassCounts:
         """Both looks at the same classes, weighed by their precision: how they differ, and how many records they are.
 
         ``noise_of_records`` is that of the sum of ``classes``, if not that of as many numbers with ``noise`` each.
@@ -128,14 +130,14 @@ def _weighted_mean(first: Array, error: float, second: Array, other: float) -> t
     return np.asarray((first * error**-2 + second * other**-2) / precision), precision**-0.5
 
 
-def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
+def count_classes(records: Records, classes: int, stage: StagePermit) -> ClassCounts:
     """The noisy numbers of records of each class, and of those with an undeclared target."""
     query = Blocks((Cells(ClassOf(records.loss), classes + 1),), bound=1.0, everybody=True)
     noisy, noise, _ = stage.ask(records, query)
-    return Counts(noisy[:-1], float(noisy[-1]), noise, noise, noise * math.sqrt(classes))
+    return ClassCounts(noisy[:-1], float(noisy[-1]), noise, noise, noise * math.sqrt(classes))
 
 
-def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -> Counts:
+def count_again(records: Records, counts: ClassCounts, stage: StagePermit, weight: float) -> ClassCounts:
     """The counts after another look: at how the classes differ and, by ``weight``, at how many records there are.
 
     With K classes a record adds 1 - 1/K to its class, -1/K to the others and ``weight`` to a count of all.
@@ -148,7 +150,7 @@ def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -
     return counts.with_second_look(seen + total / classes, noise, noise / weight)
 
 
-def count_records(records: Records, columns: Columns, spending: Spending) -> Counts:
+def count_records(records: Records, columns: Columns, spending: BudgetAllocator) -> ClassCounts:
     """The records of each class; where they are few, again until there are surely enough for slopes.
 
     Where there are not, nothing is lost by counting again: all that is left is for the classes anyway. These are
@@ -169,7 +171,9 @@ def count_records(records: Records, columns: Columns, spending: Spending) -> Cou
     return counts
 
 
-def sees_slopes(loss: Loss, counts: Counts, columns: Columns, spending: Spending, fewer: float = 0.0) -> bool:
+def sees_slopes(
+    loss: Loss, counts: ClassCounts, columns: Columns, spending: BudgetAllocator, fewer: float = 0.0
+) -> bool:
     """Whether features can tell the target better than its mean or its frequent class.
 
     ``fewer`` is by how many records the count may be too high.
@@ -183,11 +187,11 @@ def sees_slopes(loss: Loss, counts: Counts, columns: Columns, spending: Spending
 class FirstCounts(NamedTuple):
     """How many records there are, and whether they are enough to ask their columns anything."""
 
-    counts: Counts
+    counts: ClassCounts
     enough: bool
 
 
-def count_first(records: Records, columns: Columns, spending: Spending) -> FirstCounts:
+def count_first(records: Records, columns: Columns, spending: BudgetAllocator) -> FirstCounts:
     """Count the records of a fit whose columns have no bounds yet: where they are too few, they need none.
 
     ``records`` have targets and no features; of ``columns``, those of the fit, only their number is used.

@@ -15,9 +15,9 @@ the same budget by a share that grows where records are few:
 
 >>> from discreet import Budget
 >>> from discreet.linear.losses import Logistic
->>> from discreet.trusted.spending import Spending
+>>> from discreet.trusted.spending import BudgetAllocator
 >>> x = np.linspace(0, 1, 4000)[:, None]
->>> fit = fit_glm(Logistic(), x, x[:, 0] > 0.3, Columns(numerics=1), Spending(Budget(1.0, 1e-6)))
+>>> fit = fit_glm(Logistic(), x, x[:, 0] > 0.3, Columns(numerics=1), BudgetAllocator(Budget(1.0, 1e-6)))
 >>> bool(0.25 < -fit.intercept / fit.coefficients[0] < 0.35)
 True
 """
@@ -34,7 +34,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
-from discreet.linear.glm.counts import Counts, count_again, count_records, sees_slopes
+from discreet.linear.glm.counts import ClassCounts, count_again, count_records, sees_slopes
 from discreet.linear.glm.frames import StandardFrame, WhiteFrame
 from discreet.linear.glm.inference import infer_effects
 from discreet.linear.glm.marginals import as_text, fill_missing, measure_columns
@@ -45,7 +45,7 @@ from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
-from discreet.trusted.spending import Progress, Spending
+from discreet.trusted.spending import BudgetAllocator, Progress
 
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
 
@@ -55,7 +55,7 @@ def fit_glm(
     x: Any,
     y: Any,
     columns: Columns,
-    spending: Spending,
+    spending: BudgetAllocator,
     weights: Any = None,
     progress: Progress | None = None,
     *,
@@ -64,7 +64,7 @@ def fit_glm(
     people: People | None = None,
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
-    counts: Counts | None = None,
+    counts: ClassCounts | None = None,
 ) -> LinearModel:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
@@ -97,13 +97,13 @@ def fit_glm(
 
 def fit_records(
     records: Records,
-    spending: Spending,
+    spending: BudgetAllocator,
     progress: Progress | None = None,
     *,
     target_bounds: Bounds = (0.0, 1.0),
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
-    counts: Counts | None = None,
+    counts: ClassCounts | None = None,
 ) -> LinearModel:
     """Fit a generalised linear model to records that answer queries, stage by stage, with all of ``spending``."""
     loss, columns, bounds = records.loss, records.columns, checked_bounds(records.loss, target_bounds)
@@ -147,7 +147,9 @@ def fit_records(
     )
 
 
-def fit_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> LinearModel:
+def fit_constant(
+    records: Records, bounds: Bounds, counts: ClassCounts, spending: BudgetAllocator
+) -> LinearModel:
     """The best constant, where no column can be used: they have coefficients of 0."""
     if records.loss.kind == "classes":
         counts = count_again(records, counts, spending.stage("classes"), _ROUGHLY)
@@ -164,7 +166,9 @@ def fit_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spe
     )
 
 
-def _share_of_inference(records: Records, count: float, for_the_end: float, spending: Spending) -> float:
+def _share_of_inference(
+    records: Records, count: float, for_the_end: float, spending: BudgetAllocator
+) -> float:
     """The share of the budget for standard errors: at most half of what the descent would have."""
     columns = records.columns
     size = columns.width + 1 - len(columns.groups)
@@ -173,6 +177,6 @@ def _share_of_inference(records: Records, count: float, for_the_end: float, spen
     return min(wanted, (spending.left - for_the_end) / 2)
 
 
-def _precision(records: Records, count: float, spending: Spending) -> float:
+def _precision(records: Records, count: float, spending: BudgetAllocator) -> float:
     """One over the variance of sampling and that of noise as large as a typical row."""
     return 1 / (1 / count + (records.columns.width + 1) / (count * spending.strength) ** 2)

@@ -45,12 +45,12 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.newton import NewtonStep, Scale
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.frames import WhiteFrame
-from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.problems import DescentProblem
 from discreet.linear.glm.public_columns import public_limits
 from discreet.linear.glm.triangles import derivatives
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
@@ -93,14 +93,14 @@ def kind_of(loss: Loss) -> _Kind | None:
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """Estimates of an intercept and of :class:`Lines` beside it, in encoded units, and their covariance.
+    """Estimates of an intercept and of :class:`SummaryRows` beside it, in encoded units, and their covariance.
 
     ``doubt`` says how far it may be off: a combination c of the estimates is resolved if c' doubt c is below
     c' covariance c. ``clamp`` is where residuals are clamped, in the units of the score; None if they are not.
     ``theta`` is where the step ended, in the coordinates that it was made in.
     """
 
-    lines: Lines
+    lines: SummaryRows
     estimates: Array
     covariance: Array
     doubt: Array
@@ -122,12 +122,12 @@ class Inference:
 
 def infer_effects(
     records: Records,
-    problem: Problem,
+    problem: DescentProblem,
     white: WhiteFrame,
     theta: Array,
     count: float,
     references: Mapping[int, int],
-    spending: Spending,
+    spending: BudgetAllocator,
 ) -> Inference:
     """All that is left of the budget, for one more step from ``theta`` and for its error."""
     kind = problem.loss.kind
@@ -148,7 +148,7 @@ def infer_effects(
     return found.without(twins_in(lines, white))
 
 
-def _typical_residual(problem: Problem, white: WhiteFrame, theta: Array) -> float:
+def _typical_residual(problem: DescentProblem, white: WhiteFrame, theta: Array) -> float:
     """For numbers of variance 1, what the features leave of it."""
     if problem.loss.kind != "numbers":
         return problem.residual
@@ -157,7 +157,7 @@ def _typical_residual(problem: Problem, white: WhiteFrame, theta: Array) -> floa
     return math.sqrt(max(1 - float(slopes @ slopes), 0.1))
 
 
-def scale_for(problem: Problem, size: int, residual: float) -> Scale:
+def scale_for(problem: DescentProblem, size: int, residual: float) -> Scale:
     """The units of a release, for rows of ``size`` numbers and residuals of a typical size."""
     kind = _KINDS[problem.loss.machine_code[0]]  # type: ignore[index]
     far = 1.0 if kind.code == LOGISTIC else _FAR * residual
@@ -168,13 +168,13 @@ def scale_for(problem: Problem, size: int, residual: float) -> Scale:
 
 
 def infer(
-    problem: Problem,
+    problem: DescentProblem,
     records: Records,
-    lines: Lines,
+    lines: SummaryRows,
     white: WhiteFrame,
     theta: Array,
     scale: Scale,
-    stage: Stage,
+    stage: StagePermit,
 ) -> Inference:
     """The step from ``theta``, in the white coordinates of the lines."""
     query = NewtonStep(white.map, lines.matrix, problem.target, theta, scale)
@@ -213,7 +213,7 @@ def newton_step(
     return step, covariance, doubt + typical * (unseen @ unseen.T) / _LEANS
 
 
-def coordinates_of(lines: Lines, white: WhiteFrame, columns: Columns) -> WhiteFrame:
+def coordinates_of(lines: SummaryRows, white: WhiteFrame, columns: Columns) -> WhiteFrame:
     """White coordinates of the lines, from the second moments of all columns.
 
     A fit clamps its columns to where most records are, because it cannot afford long rows. A model that holds does
@@ -229,7 +229,7 @@ def coordinates_of(lines: Lines, white: WhiteFrame, columns: Columns) -> WhiteFr
     return WhiteFrame(marginals, vectors / roots, vectors * roots)
 
 
-def twins_in(lines: Lines, white: WhiteFrame) -> NDArray[np.bool_]:
+def twins_in(lines: SummaryRows, white: WhiteFrame) -> NDArray[np.bool_]:
     """Which lines are nearly the same as another one, as far as the noise of the second moments lets one tell."""
     moments = _second_moments(lines, white)[1:, 1:]
     roots = np.sqrt(np.maximum(np.diag(moments), 1e-9))
@@ -238,7 +238,7 @@ def twins_in(lines: Lines, white: WhiteFrame) -> NDArray[np.bool_]:
     return np.asarray((alike > _TWINS - error).any(axis=1))
 
 
-def _second_moments(lines: Lines, white: WhiteFrame) -> Array:
+def _second_moments(lines: SummaryRows, white: WhiteFrame) -> Array:
     """Those of a constant and the lines, each over its scale."""
     if white.moments is None:
         raise PlanViolation("The second moments of these coordinates were not released.")
@@ -249,7 +249,9 @@ def _second_moments(lines: Lines, white: WhiteFrame) -> Array:
     return np.asarray(moved.T @ white.moments @ moved)
 
 
-def start_of(lines: Lines, white: WhiteFrame, coefficients: Array, intercept: float, shares: Array) -> Array:
+def start_of(
+    lines: SummaryRows, white: WhiteFrame, coefficients: Array, intercept: float, shares: Array
+) -> Array:
     """A model of all columns in the white coordinates of the lines; pooled values have their mean effect."""
     shares = np.maximum(shares, 1e-9)
     means = [np.average(coefficients[list(own)], weights=shares[list(own)]) for own in lines.members]
@@ -287,7 +289,7 @@ def _positive(matrix: Array) -> Array:
     return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
-# ---- the lines of a summary: encoded columns without a reference for each group and what is too rare ----
+# The lines of a summary: encoded columns without a reference for each group and what is too rare.
 #
 # A one-hot group and an intercept say the same twice, so the effects of a group are differences from one of its
 # values: a declared one, or the most frequent by the noisy counts that the fit has released. Values that are hardly
@@ -295,7 +297,7 @@ def _positive(matrix: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SummaryRows:
     """Which encoded columns each line is of, ``members``, and ``against`` which reference, if any.
 
     ``references`` are those of all groups of several columns; ``hidden`` columns are too rare to have a line.
@@ -316,7 +318,7 @@ class Lines:
         return found
 
 
-def lines_of(columns: Columns, shares: Array, declared: Mapping[int, int], rare: float) -> Lines:
+def lines_of(columns: Columns, shares: Array, declared: Mapping[int, int], rare: float) -> SummaryRows:
     """The lines of columns in which these shares of the records were found.
 
     ``declared`` has the place of a declared reference within its group, by the number of the group. Values below the
@@ -339,4 +341,4 @@ def lines_of(columns: Columns, shares: Array, declared: Mapping[int, int], rare:
             hidden += few
     lines += [((j,), None) for j in range(columns.width - columns.text, columns.width)]
     members, against = zip(*lines, strict=True) if lines else ((), ())
-    return Lines(columns.width, members, against, tuple(references), tuple(hidden))
+    return SummaryRows(columns.width, members, against, tuple(references), tuple(hidden))

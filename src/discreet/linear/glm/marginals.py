@@ -38,17 +38,17 @@ from discreet.linear.gate.clipped_gradients import (
     StandardNorms,
     WhiteNorms,
 )
-from discreet.linear.gate.coordinates import Marginals, Released
+from discreet.linear.gate.coordinates import Marginals, ReleasedCounts
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.public_columns import public_centre, public_limits, public_variance
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
 
-# ---- mean, variance and limits of a column from its noisy histogram: moments (post-processing, no data) ----
+# Mean, variance and limits of a column from its noisy histogram: moments (post-processing, no data).
 #
 # Bounds are often declared far too wide, so most of the range is empty and its noise must not count. Bins are
 # merged until those clearly above the noise hold most records; their hull gives mean and variance. Outside of it
@@ -65,7 +65,7 @@ _CONCENTRATED, _TRIMMED, _BEYOND = 0.7, 0.01, 2.0  # see _spike_limits
 _UNSEEN_BY_ONE_BIN = 0.7  # doubts allowed for when one bin holds nearly all: the rest may be anywhere
 
 
-class Moments(NamedTuple):
+class ColumnMoments(NamedTuple):
     """What is known of a column on [0, 1]."""
 
     mean: float
@@ -90,7 +90,7 @@ class Outside(NamedTuple):
     bins: int
 
 
-def moments(histogram: Array, noise: float, records: float) -> Moments | None:
+def moments(histogram: Array, noise: float, records: float) -> ColumnMoments | None:
     """Mean, variance and limits on [0, 1] of a column with this noisy histogram; None if the noise hides the column.
 
     ``noise`` is the standard deviation of each bin, ``records`` how many records there are.
@@ -115,7 +115,9 @@ def moments(histogram: Array, noise: float, records: float) -> Moments | None:
     variance += unseen * near * farthest  # unseen records are between near and far
     lower, upper = _spike_limits(seen)
     reach = _LIMIT * math.sqrt(variance)
-    return Moments(mean, variance, max(0.0, min(mean - reach, lower)), min(1.0, max(mean + reach, upper)))
+    return ColumnMoments(
+        mean, variance, max(0.0, min(mean - reach, lower)), min(1.0, max(mean + reach, upper))
+    )
 
 
 def _spike_limits(resolved: Resolved) -> tuple[float, float]:
@@ -165,7 +167,7 @@ def _rings(edge: int) -> Iterator[slice]:
         edge, width = edge - width, 2 * width
 
 
-# ---- the typical size of positive numbers: typical_size ----
+# The typical size of positive numbers: typical_size.
 #
 # A histogram of half octaves, of which the best three neighbours are taken. One record adds 1 to one cell,
 # however large its number is.
@@ -174,7 +176,7 @@ def _rings(edge: int) -> Iterator[slice]:
 _STANDS_OUT = 4.0  # standard deviations: the best of all windows is noise in one release of a thousand
 
 
-class Typical(NamedTuple):
+class TypicalSize(NamedTuple):
     """A size near which many numbers lie; ``found`` if their count is clearly above the noise."""
 
     size: float
@@ -182,8 +184,8 @@ class Typical(NamedTuple):
 
 
 def typical_size(
-    records: Records, sizes: RowNorms | StandardNorms | WhiteNorms | Scores, stage: Stage
-) -> Typical:
+    records: Records, sizes: RowNorms | StandardNorms | WhiteNorms | Scores, stage: StagePermit
+) -> TypicalSize:
     """Where most of the sizes of records lie."""
     counts, noise, _ = stage.ask(records, HalfOctaves(sizes))
     windows = np.convolve(counts, np.ones(3), "same")
@@ -191,10 +193,10 @@ def typical_size(
     near = np.arange(max(0, best - 1), min(len(counts), best + 2))
     share = np.maximum(counts[near], 1e-9)
     middle = float(share @ (near + LOWEST + 0.5) / share.sum())
-    return Typical(2.0 ** (middle / 2), bool(windows[best] > _STANDS_OUT * math.sqrt(3) * noise))
+    return TypicalSize(2.0 ** (middle / 2), bool(windows[best] > _STANDS_OUT * math.sqrt(3) * noise))
 
 
-# ---- where each column lies and how wide it is, by one joint release ----
+# Where each column lies and how wide it is, by one joint release.
 #
 # With enough records (:func:`measure_marginals`), every numeric column is counted in 64 bins over its public range;
 # with few (:func:`pool_rows`), the scales stay public and only the centre is asked for, of all columns at once.
@@ -207,14 +209,14 @@ _SPIKE = 5.0  # standard deviations of a bin, above its neighbours, that are tak
 _MOST_MISSING = 0.9  # share of the records, above which a column is taken for empty
 
 
-def as_text(records: Records, spending: Spending) -> Records:
+def as_text(records: Records, spending: BudgetAllocator) -> Records:
     """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
     stage = spending.stage("row-norm", at_most_half(_ROW_NORM, spending))
     typical = typical_size(records, RowNorms(), stage)
     return records.as_text(min(_LONGER * typical.size, records.columns.reach)) if typical.found else records
 
 
-def measure_columns(records: Records, count: float, spending: Spending) -> Marginals:
+def measure_columns(records: Records, count: float, spending: BudgetAllocator) -> Marginals:
     """Centre and scale of every column, as far as this number of records lets them be seen."""
     split = BudgetSplit.of(count, records.columns, spending)
     if split.sees_histograms:
@@ -225,7 +227,7 @@ def measure_columns(records: Records, count: float, spending: Spending) -> Margi
     return pool_rows(records, count, spending.stage("marginals", at_most_half(split.for_centre, spending)))
 
 
-def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals:
+def measure_marginals(records: Records, count: float, stage: StagePermit) -> Marginals:
     """Centre and scale of every column from histograms, category counts and moments of the text block."""
     columns = records.columns
     k, width = columns.numerics, columns.width
@@ -238,7 +240,7 @@ def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals
     found = from_release(columns, histograms, means, squares, noise, count)
     if records.sparse:
         return found
-    return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
+    return found._replace(released=ReleasedCounts(histograms, means[columns.categories] * count, noise))
 
 
 def from_release(
@@ -303,7 +305,7 @@ def means_of_present(marginals: Marginals, numerics: int, count: float) -> Array
     return np.asarray(np.clip((means - 0.5 * share) / (1 - share), 0, 1))
 
 
-def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
+def pool_rows(records: Records, count: float, stage: StagePermit) -> Marginals:
     """The centre of the rows, with public scales: each row is clipped around the public centre."""
     columns, public = records.columns, public_centre(records.columns)
     known = public_marginals(columns)
@@ -335,9 +337,6 @@ def shrink_offsets(offsets: Array, error: float, common: int = 0) -> Array:
     return np.asarray(toward + spread * max(0.0, 1 - explained))
 
 
-# ---- columns that fill a small part of their bounds are looked at again, within that part ----
-
-
 _LOOKS = 3
 _NARROW = 1 / 16  # of the bounds: what stands out must be within as much
 _ELSEWHERE, _DOUBTS = (
@@ -346,18 +345,18 @@ _ELSEWHERE, _DOUBTS = (
 )  # a share of the records that may be elsewhere, and standard deviations of noise
 
 
-class Window(NamedTuple):
+class ColumnWindow(NamedTuple):
     """A part of [0, 1] in which nearly all records of a column are."""
 
     lower: float
     upper: float
 
-    def part(self, lower: float, upper: float) -> Window:
+    def part(self, lower: float, upper: float) -> ColumnWindow:
         width = self.upper - self.lower
-        return Window(self.lower + width * lower, self.lower + width * upper)
+        return ColumnWindow(self.lower + width * lower, self.lower + width * upper)
 
 
-def narrow_part(histogram: Array, noise: float, records: float) -> Window | None:
+def narrow_part(histogram: Array, noise: float, records: float) -> ColumnWindow | None:
     """The part that holds nearly all records, with a bin more on either side; None if it is not narrow.
 
     Post-processing of a noisy histogram over [0, 1].
@@ -372,10 +371,12 @@ def narrow_part(histogram: Array, noise: float, records: float) -> Window | None
     doubt = _DOUBTS * seen.noise * math.sqrt(last - first)
     if records - float(seen.counts[first:last].sum()) > _ELSEWHERE * records + doubt:
         return None
-    return Window(first / bins, last / bins)
+    return ColumnWindow(first / bins, last / bins)
 
 
-def zoom_marginals(records: Records, marginals: Marginals, count: float, spending: Spending) -> Marginals:
+def zoom_marginals(
+    records: Records, marginals: Marginals, count: float, spending: BudgetAllocator
+) -> Marginals:
     """The marginals after histograms of narrower windows of the numeric columns that seem to need them.
 
     Sparse rows keep theirs: zeros are not moved, and most are zeros.
@@ -384,7 +385,7 @@ def zoom_marginals(records: Records, marginals: Marginals, count: float, spendin
         return marginals
     share = BudgetSplit.of(count, records.columns, spending).for_marginals
     seen, noise = dict(enumerate(marginals.released.bins)), marginals.released.noise
-    windows = dict.fromkeys(seen, Window(0.0, 1.0))
+    windows = dict.fromkeys(seen, ColumnWindow(0.0, 1.0))
     known = marginals._replace(**{name: getattr(marginals, name).copy() for name in marginals._fields[:4]})
     for look in range(1, _LOOKS + 1):
         parts = {j: narrow_part(histogram, noise, count) for j, histogram in seen.items()}
@@ -399,7 +400,7 @@ def zoom_marginals(records: Records, marginals: Marginals, count: float, spendin
 
 
 def count_within(
-    records: Records, windows: dict[int, Window], stage: Stage
+    records: Records, windows: dict[int, ColumnWindow], stage: StagePermit
 ) -> tuple[dict[int, Array], float]:
     """Noisy numbers of records in 64 bins across the window of each column, and the noise of each."""
     parts = tuple(Cells(WindowBin(j, *window, BINS), BINS) for j, window in windows.items())
@@ -407,7 +408,9 @@ def count_within(
     return dict(zip(windows, noisy.reshape(len(windows), BINS), strict=True)), noise
 
 
-def _note(known: Marginals, j: int, window: Window, histogram: Array, noise: float, count: float) -> bool:
+def _note(
+    known: Marginals, j: int, window: ColumnWindow, histogram: Array, noise: float, count: float
+) -> bool:
     """Put down what a closer look at a column has shown; False if one more would show nothing."""
     found, bins = moments(histogram, noise, count), resolve_bins(histogram, noise, count)
     if found is None or bins is None:

@@ -1,4 +1,4 @@
-"""The optimisation problem that a target poses, as a :class:`Problem`: loss, start, curvature, scale.
+"""The optimisation problem that a target poses, as a :class:`DescentProblem`: loss, start, curvature, scale.
 
 Where the target is a class, all of it follows from the class counts. The location and scale of a number or a count
 are released first (:func:`describe_target`).
@@ -28,10 +28,10 @@ from discreet.linear.gate.block_sums import (
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
-from discreet.linear.glm.counts import Counts, sees_slopes
+from discreet.linear.glm.counts import ClassCounts, sees_slopes
 from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.losses import Loss
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class DescentProblem:
     """A loss in working units, where to start, and the sizes by which clip norm, ridge and step are chosen.
 
     ``start`` is the score of the best model without features. ``curvature`` is a typical second derivative of
@@ -94,7 +94,9 @@ def checked_bounds(loss: Loss, bounds: Bounds) -> Bounds:
     return lower, upper
 
 
-def describe_target(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> Problem:
+def describe_target(
+    records: Records, bounds: Bounds, counts: ClassCounts, spending: BudgetAllocator
+) -> DescentProblem:
     """The problem of a target: from the counts for classes, else from a release of its location and scale."""
     loss, count = records.loss, counts.records
     split = BudgetSplit.of(count, records.columns, spending)
@@ -117,7 +119,9 @@ def describe_target(records: Records, bounds: Bounds, counts: Counts, spending: 
     return of_numbers(loss, records, seen, count, _stage_of_mean(records, split, spending))
 
 
-def describe_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> Problem:
+def describe_constant(
+    records: Records, bounds: Bounds, counts: ClassCounts, spending: BudgetAllocator
+) -> DescentProblem:
     """The problem of a target where no column is used: a mean of few numbers may then cost all that is left."""
     loss = records.loss
     if loss.kind != "numbers" or sees_slopes(loss, counts, records.columns, spending):
@@ -128,7 +132,9 @@ def describe_constant(records: Records, bounds: Bounds, counts: Counts, spending
     return _problem_of_number(loss, bounds, found._replace(spread=UNKNOWN))
 
 
-def _of_some_numbers(records: Records, bounds: Bounds, count: float, spending: Spending) -> Problem:
+def _of_some_numbers(
+    records: Records, bounds: Bounds, count: float, spending: BudgetAllocator
+) -> DescentProblem:
     """A number of which a histogram hides how far it spreads, or shows nothing."""
     split = BudgetSplit.of(count, records.columns, spending)
     share = min(split.for_target + split.for_mean, _LARGEST * spending.left)
@@ -137,7 +143,7 @@ def _of_some_numbers(records: Records, bounds: Bounds, count: float, spending: S
     return _problem_of_number(records.loss, bounds, found)
 
 
-def _stage_of_mean(records: Records, split: BudgetSplit, spending: Spending) -> Stage | None:
+def _stage_of_mean(records: Records, split: BudgetSplit, spending: BudgetAllocator) -> StagePermit | None:
     """For an iterative mean: None if there are many records, nearly all that is left if very few."""
     share = min(split.for_mean, spending.left / 3)
     if not split.sees_slopes(records.columns.width + 1):
@@ -145,13 +151,13 @@ def _stage_of_mean(records: Records, split: BudgetSplit, spending: Spending) -> 
     return spending.stage("target-mean", share, _STEPS) if share else None
 
 
-def of_classes(loss: Loss, counts: Counts) -> Problem:
+def of_classes(loss: Loss, counts: ClassCounts) -> DescentProblem:
     """Two or more classes; the priors are known from the counts."""
     priors = counts.priors
     score, curvature, rate = loss.start(priors)
     error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
     known = {"start_error": error, "bend": MIDDLE * loss.bend(priors)}
-    return Problem(
+    return DescentProblem(
         loss, Target(), np.asarray(score), curvature, 2 * curvature * counts.balance, 4.0, rate, **known
     )
 
@@ -164,7 +170,7 @@ class TargetHistogram(NamedTuple):
     noise: float
 
 
-def count_targets(records: Records, bounds: Bounds, stage: Stage) -> TargetHistogram:
+def count_targets(records: Records, bounds: Bounds, stage: StagePermit) -> TargetHistogram:
     """The histogram and the moments of a number within bounds that are public or were released."""
     lower, width = bounds[0], bounds[1] - bounds[0]
     parts = (Cells(TargetBin(lower, width, _BINS), _BINS), Values(TargetMoments(lower, width), (0.5, 0.5)))
@@ -188,8 +194,8 @@ def narrower_bounds(seen: TargetHistogram, count: float) -> Bounds | None:
 
 
 def of_numbers(
-    loss: Loss, records: Records, seen: TargetHistogram, count: float, again: Stage | None = None
-) -> Problem:
+    loss: Loss, records: Records, seen: TargetHistogram, count: float, again: StagePermit | None = None
+) -> DescentProblem:
     """A number within bounds, brought to mean 0 and variance 1; ``again`` is for an iterative mean."""
     found = _location_and_scale(seen.noisy, seen.noise, count)
     if again is not None:
@@ -197,7 +203,7 @@ def of_numbers(
     return _problem_of_number(loss, seen.bounds, found)
 
 
-def _problem_of_number(loss: Loss, bounds: Bounds, found: Location) -> Problem:
+def _problem_of_number(loss: Loss, bounds: Bounds, found: Location) -> DescentProblem:
     """The problem of a number with this location and scale within its bounds."""
     lower, width = bounds[0], bounds[1] - bounds[0]
     middle, spread = lower + width * found.mean, width * found.spread
@@ -208,7 +214,7 @@ def _problem_of_number(loss: Loss, bounds: Bounds, found: Location) -> Problem:
     limits["start_error"] = found.error / found.spread if loss.fits_mean else _ANYWHERE
     limits["residual"] = residual
     rate = min(0.5 / curvature, _FASTEST)
-    return Problem(working, target, np.zeros(()), curvature, curvature, 0.6, rate, **limits)
+    return DescentProblem(working, target, np.zeros(()), curvature, curvature, 0.6, rate, **limits)
 
 
 def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
@@ -226,8 +232,13 @@ def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
 
 
 def of_counts(
-    loss: Loss, records: Records, most: float, count: float, stage: Stage, again: Stage | None = None
-) -> Problem:
+    loss: Loss,
+    records: Records,
+    most: float,
+    count: float,
+    stage: StagePermit,
+    again: StagePermit | None = None,
+) -> DescentProblem:
     """Counts of events from 0 to ``most``, with the log link; ``again`` is for an iterative mean."""
     cells = math.ceil(2 * math.log2(1 + most)) + 1
     histogram, noise, _ = stage.ask(records, Blocks((Cells(TargetHalfOctave(most, cells), cells),), 1.0))
@@ -244,7 +255,7 @@ def of_counts(
         mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
     start = np.asarray(math.log(mean))
     typical = {"residual": deviation, "largest": largest, "start_error": error / mean}
-    return Problem(loss, Target(0.0, most), start, mean, mean**2, 0.5, 0.5 / mean, **typical)
+    return DescentProblem(loss, Target(0.0, most), start, mean, mean**2, 0.5, 0.5 / mean, **typical)
 
 
 # Iterative means. Each release clips targets around the current estimate of their mean; the better it is known, the
@@ -280,7 +291,9 @@ class Location(NamedTuple):
     spread: float
 
 
-def iterative_mean(records: Records, within: Within, known: Location, count: float, stage: Stage) -> Location:
+def iterative_mean(
+    records: Records, within: Within, known: Location, count: float, stage: StagePermit
+) -> Location:
     """The mean after ``stage.steps`` more releases, each weighed by its precision.
 
     In every release a record adds its target, clipped to ``reach`` around a released number.
@@ -296,7 +309,7 @@ def iterative_mean(records: Records, within: Within, known: Location, count: flo
     return known
 
 
-def iterative_location(records: Records, within: Within, count: float, stage: Stage) -> Location:
+def iterative_location(records: Records, within: Within, count: float, stage: StagePermit) -> Location:
     """Where numbers in [0, 1] are and how far they spread, by ``stage.steps`` releases.
 
     What is found is between their mean and their median, so its error is at least that of a median. With a for the

@@ -6,9 +6,9 @@ that numbers far from zero (years, identifiers of a machine) are found too. What
 clamped later, like everything outside of declared bounds.
 
 >>> from discreet import Budget
->>> from discreet.trusted.spending import Spending
+>>> from discreet.trusted.spending import BudgetAllocator
 >>> years = np.random.default_rng(0).integers(1990, 2021, (5000, 1)).astype(float)
->>> lower, upper = learned_ranges(RawColumns(years), Spending(Budget(1.0, 1e-6)), share=0.08).ranges[0]
+>>> lower, upper = learned_ranges(RawColumns(years), BudgetAllocator(Budget(1.0, 1e-6)), share=0.08).ranges[0]
 >>> 1000 < lower <= 1990, 2020 <= upper < 4100
 (True, True)
 """
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.gate.raw import POWERS, SMALLEST, PowerCells, RangeCells, RawColumns
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -41,7 +41,7 @@ class Learned(NamedTuple):
 
 def learned_ranges(
     raw: RawColumns,
-    spending: Spending,
+    spending: BudgetAllocator,
     share: float,
     name: str = "ranges",
     records: float = math.inf,
@@ -70,7 +70,9 @@ def unlearnt_ranges(columns: int) -> Learned:
     return Learned([(0.0, 1.0)] * columns, np.zeros(columns, bool))
 
 
-def _histograms(raw: RawColumns, query: PowerCells | RangeCells, stage: Stage) -> list[tuple[Array, float]]:
+def _histograms(
+    raw: RawColumns, query: PowerCells | RangeCells, stage: StagePermit
+) -> list[tuple[Array, float]]:
     """A noisy histogram for each column, and the standard deviation of its noise."""
     noisy, noise, _ = stage.ask(raw, query)
     return [(histogram, noise) for histogram in noisy.reshape(raw.columns, query.cells)]

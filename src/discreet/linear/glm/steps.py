@@ -19,11 +19,11 @@ from discreet.core.descent import Path, descend
 from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, ScoreLine, Scores
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.frames import Frame, WhiteFrame
 from discreet.linear.glm.marginals import typical_size
-from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.trusted.spending import Spending, Stage
+from discreet.linear.glm.problems import MIDDLE, DescentProblem
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
@@ -44,16 +44,16 @@ class StepRule:
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class DescentResult:
     """The result ``theta`` of a noisy descent, and the released values that it follows from.
 
     ``size`` is how many numbers a row has, the constant included, as far as they count, and ``row_size`` the typical
     norm of a row. ``error`` says what noise and sampling make of ``theta``.
     """
 
-    problem: Problem
+    problem: DescentProblem
     coordinates: Frame
-    counts: Counts
+    counts: ClassCounts
     size: int
     row_size: float
     start: Array
@@ -73,15 +73,15 @@ class Descent:
 
 
 def descend_noisily(
-    problem: Problem,
+    problem: DescentProblem,
     records: Records,
     coordinates: Frame,
     row_size: float,
-    counts: Counts,
+    counts: ClassCounts,
     averaging: float,
     share: float,
-    spending: Spending,
-) -> Descent:
+    spending: BudgetAllocator,
+) -> DescentResult:
     """Forty noisy full-batch steps, or fewer and longer ones, on this share of the budget."""
     size, count = records.columns.width + 1, counts.records
     longer = stride(problem, count, size) if isinstance(coordinates, WhiteFrame) else 1.0
@@ -91,15 +91,15 @@ def descend_noisily(
 
 
 def descend_in(
-    problem: Problem,
+    problem: DescentProblem,
     records: Records,
     coordinates: Frame,
     row_size: float,
-    counts: Counts,
+    counts: ClassCounts,
     averaging: float,
-    stage: Stage,
+    stage: StagePermit,
     longer: float = 1.0,
-) -> Descent:
+) -> DescentResult:
     """The descent of a stage, from the model without features; ``longer`` is the :func:`stride`."""
     size, count = records.columns.width + 1, counts.records
     if isinstance(coordinates, WhiteFrame) and coordinates.dimensions is not None:
@@ -108,10 +108,10 @@ def descend_in(
     start = coordinates.of_constant(problem.start)
     theta = noisy_descent(problem, records, coordinates, start, rule, count, stage).result
     error = PathError(rule, stage.steps, stage.noise_multiplier * rule.clip_norm / count)
-    return Descent(problem, coordinates, counts, size, row_size, start, theta, error)
+    return DescentResult(problem, coordinates, counts, size, row_size, start, theta, error)
 
 
-def stride(problem: Problem, count: float, size: int) -> float:
+def stride(problem: DescentProblem, count: float, size: int) -> float:
     """How many times longer steps are, and how many times fewer: more than 1 where a pass takes time.
 
     For rows in white coordinates. As far as noise and start are concerned, the average of 24 steps is as near to the
@@ -124,8 +124,8 @@ def stride(problem: Problem, count: float, size: int) -> float:
 
 
 def step_rule(
-    problem: Problem,
-    stage: Stage,
+    problem: DescentProblem,
+    stage: StagePermit,
     count: float,
     size: int,
     row_size: float,
@@ -150,13 +150,13 @@ def step_rule(
 
 
 def noisy_descent(
-    problem: Problem,
+    problem: DescentProblem,
     records: Records,
     coordinates: Frame,
     start: Array,
     rule: StepRule,
     count: float,
-    stage: Stage,
+    stage: StagePermit,
 ) -> Path:
     """``stage.steps`` full-batch steps from ``start``; the average of the last two thirds is what counts."""
     centred = problem.loss.outputs > 1  # adding the same to all scores of a softmax changes nothing
@@ -219,7 +219,7 @@ _FAR, _EXACT = 5.0, 0.025
 _LARGEST_SHIFT = math.e - 1
 
 
-def share_of_recalibration(records: Records, count: float, spending: Spending) -> float:
+def share_of_recalibration(records: Records, count: float, spending: BudgetAllocator) -> float:
     """The share of the budget for :func:`recalibrate`; 0 for numbers and many classes, which have none."""
     none = records.loss.kind == "numbers" or records.loss.outputs > 1
     split = BudgetSplit.of(count, records.columns, spending)
@@ -227,7 +227,7 @@ def share_of_recalibration(records: Records, count: float, spending: Spending) -
 
 
 def recalibrate(
-    records: Records, descent: Descent, theta: Array, share: float, spending: Spending
+    records: Records, descent: DescentResult, theta: Array, share: float, spending: BudgetAllocator
 ) -> tuple[Array, float]:
     """``theta`` recalibrated on a share of the budget, and the share of its slopes that other records bear out."""
     if not share:
@@ -240,7 +240,7 @@ def recalibrate(
 
 
 def recalibrate_classes(
-    records: Records, descent: Descent, theta: Array, share: float, spending: Spending
+    records: Records, descent: DescentResult, theta: Array, share: float, spending: BudgetAllocator
 ) -> Array:
     """``theta`` with its intercept and the slope of its features learned anew, for two classes."""
     problem, coordinates, start, unit = descent.problem, descent.coordinates, descent.start, descent.unit
@@ -260,7 +260,7 @@ def recalibrate_classes(
 
 
 def _fit_line(
-    problem: Problem, records: Records, scores: Scores, before: Array, count: float, stage: Stage
+    problem: DescentProblem, records: Records, scores: Scores, before: Array, count: float, stage: StagePermit
 ) -> Array:
     """Damped Newton steps for intercept and slope, with a ridge toward what they were before."""
     chance = 1 / (1 + math.exp(-before[0]))
@@ -276,7 +276,7 @@ def _fit_line(
     return descend(newton_step, before, _STEPS, step_size=1.0, average="weighted-tail").result
 
 
-def recalibrate_counts(records: Records, descent: Descent, theta: Array, stage: Stage) -> Array:
+def recalibrate_counts(records: Records, descent: DescentResult, theta: Array, stage: StagePermit) -> Array:
     """``theta`` with its intercept moved so that predicted and true counts have the same sum.
 
     What is summed is how much the targets are above the predictions, both cut: few counts are as large as the largest
@@ -310,7 +310,7 @@ _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
 _CLEAR = 3.5
 
 
-def shrink_slopes(descent: Descent, theta: Array) -> Array:
+def shrink_slopes(descent: DescentResult, theta: Array) -> Array:
     """``theta`` less what its noise explains and, of numbers and counts, the chance of sampling."""
     problem, counts, row_size, error = descent.problem, descent.counts, descent.row_size, descent.error
     if problem.loss.kind == "classes":
@@ -324,11 +324,11 @@ def shrink_slopes(descent: Descent, theta: Array) -> Array:
     variance = float(error.by_noise(counts.surely * curvature))
     chance = float(error.by_chance(curvature, problem.residual**2 * square / counts.records))
     reached = curvature * math.sqrt(float(error.by_chance(curvature, 1.0)))
-    seen = Seen(variance, chance, reached, row_size**2)
+    seen = CoefficientVariances(variance, chance, reached, row_size**2)
     return shrink_numbers(theta, descent.start, descent.unit, problem.start_error, seen)
 
 
-class Seen(NamedTuple):
+class CoefficientVariances(NamedTuple):
     """How a descent sees each number of a model: with what variance of its noise, with what variance of sampling as
     long as features explain nothing, and what share of the way it goes; ``size`` is the mean square of rows."""
 
@@ -338,7 +338,9 @@ class Seen(NamedTuple):
     size: float
 
 
-def shrink_numbers(theta: Array, start: Array, unit: Array, start_error: float, seen: Seen) -> Array:
+def shrink_numbers(
+    theta: Array, start: Array, unit: Array, start_error: float, seen: CoefficientVariances
+) -> Array:
     """``theta`` moved toward ``start`` as far as noise and chance explain the way. For numbers and counts.
 
     What the features add is multiplied as a whole, by :func:`factor_of_slopes`. The move of the intercept, along
@@ -352,7 +354,7 @@ def shrink_numbers(theta: Array, start: Array, unit: Array, start_error: float, 
     return np.asarray(start + trusted * level * unit + factor * features)
 
 
-def factor_of_slopes(square: float, free: int, seen: Seen) -> float:
+def factor_of_slopes(square: float, free: int, seen: CoefficientVariances) -> float:
     """The mean of what slopes are over what was found of them, given the sum of ``free`` squares that was found.
 
     Scores may deviate by anything between 0 and what the target does, all of it as likely (Gelman 2006); each
@@ -396,7 +398,7 @@ def shrink_classes(
     return np.asarray((np.multiply.outer(unit, intercept) + kept).reshape(theta.shape))
 
 
-def _borne_out(descent: Descent, after: Array) -> float:
+def _borne_out(descent: DescentResult, after: Array) -> float:
     """The share of what features tell of classes that other records will bear out, after a recalibration."""
     problem, unit = descent.problem, descent.unit
     curvatures = problem.bend * descent.coordinates.spread

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from discreet.linear.gate.people import People, RowsOfPeople
-from discreet.trusted.spending import Spending
+from discreet.trusted.spending import BudgetAllocator
 
 _SHARE = 0.01  # of the budget, to learn how many rows people have
 _OWN = 0.5  # the part of what a model leaves unexplained that is taken to be the person's own
 
 
 @dataclass(frozen=True)
-class Typical:
+class UserWeighting:
     """How a person counts: in full from ``least`` rows on. ``averaging`` is how much shorter than the gradient of a
     row the mean gradient of a person's rows is, typically."""
 
@@ -24,12 +24,12 @@ class Typical:
     averaging: float
 
 
-def declared_rows(rows: int) -> Typical:
+def declared_rows(rows: int) -> UserWeighting:
     """What follows from a declared number of rows."""
-    return Typical(rows, math.sqrt(_variance(float(rows))))
+    return UserWeighting(rows, math.sqrt(_variance(float(rows))))
 
 
-def learned_rows(people: People, spending: Spending, size: int) -> Typical:
+def learned_rows(people: People, spending: BudgetAllocator, size: int) -> UserWeighting:
     """From how many rows on a person should count in full, for a model of ``size`` numbers.
 
     People with fewer rows count less, so the noise counts more; but a row among few tells more than one among many.
@@ -39,7 +39,7 @@ def learned_rows(people: People, spending: Spending, size: int) -> Typical:
     found = spending.stage("rows-of-people", _SHARE).ask(people, query)
     seen = np.where(found.value > 2 * found.noise, found.value, 0.0)
     if not seen.any():
-        return Typical(1, 1.0)
+        return UserWeighting(1, 1.0)
     rows = 2.0 ** np.arange(query.size)  # of the people of each cell, at most
     variance = _variance(rows)
 
@@ -49,7 +49,7 @@ def learned_rows(people: People, spending: Spending, size: int) -> Typical:
         return float(seen @ (weight**2 * variance) / total**2 + size / (total * spending.strength) ** 2)
 
     best = min(rows.tolist(), key=doubt)
-    return Typical(int(best), math.sqrt(float(seen @ variance / seen.sum())))
+    return UserWeighting(int(best), math.sqrt(float(seen @ variance / seen.sum())))
 
 
 def _variance(rows: Any) -> Any:

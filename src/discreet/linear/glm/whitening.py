@@ -14,10 +14,10 @@ from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
 from discreet.linear.glm.frames import DiagonalFrame, Frame, StandardFrame, WhiteFrame
-from discreet.linear.glm.marginals import Typical, typical_size
+from discreet.linear.glm.marginals import TypicalSize, typical_size
 from discreet.linear.glm.public_columns import public_variance
 from discreet.linear.glm.triangles import symmetric
-from discreet.trusted.spending import Spending, Stage
+from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ _SHORTEST, _LONGEST = 1.2, 4.0  # row clip in typical row norms
 _TOLERATED = 0.1  # share of a typical eigenvalue that the noise may reach before rows are clipped harder
 
 
-class Moments(NamedTuple):
+class NoisyMoments(NamedTuple):
     """Noisy second moments of rows, and the spectral norm of their noise."""
 
     matrix: Array
@@ -37,7 +37,7 @@ class Moments(NamedTuple):
 
 
 def choose_coordinates(
-    records: Records, marginals: Marginals, count: float, spending: Spending
+    records: Records, marginals: Marginals, count: float, spending: BudgetAllocator
 ) -> tuple[Frame, float]:
     """Frame for the descent, and the typical norm of a row in them."""
     columns = records.columns
@@ -59,16 +59,18 @@ def choose_coordinates(
     return white, min(max(typical, 1.0), 2 * math.sqrt(size))
 
 
-def _radius(records: Records, marginals: Marginals, stage: Stage) -> Typical:
+def _radius(records: Records, marginals: Marginals, stage: StagePermit) -> TypicalSize:
     """The typical norm of the standardised features; a guess if the noise hides it."""
     typical = typical_size(records, StandardNorms(marginals), stage)
     if typical.found:
         return typical
     expected = float((public_variance(records.columns) / marginals.scale**2).sum())
-    return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
+    return TypicalSize(0.5 * math.sqrt(max(expected, 1e-6)), False)
 
 
-def whiten(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> WhiteFrame:
+def whiten(
+    records: Records, marginals: Marginals, radius: float, count: float, stage: StagePermit
+) -> WhiteFrame:
     """Frame in which the rows (1, standardised features) have second moments near the identity.
 
     ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
@@ -81,12 +83,12 @@ def whiten(records: Records, marginals: Marginals, radius: float, count: float, 
 
 
 def second_moments(
-    records: Records, rows: StandardRows | CurveDirections, radius: float, count: float, stage: Stage
-) -> Moments:
+    records: Records, rows: StandardRows | CurveDirections, radius: float, count: float, stage: StagePermit
+) -> NoisyMoments:
     """The mean of (1, z)' (1, z) over rows z of typical norm ``radius``, clipped as far as the noise calls for."""
     size = rows.width + 1
     typical = math.hypot(1.0, radius)
     wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
     query = SecondMoments(rows, min(max(wide, _SHORTEST * typical), _LONGEST * typical))
     noisy, noise, grid = stage.ask(records, query)
-    return Moments(symmetric(noisy, size, grid) / count, noise * math.sqrt(2 * size) / count)
+    return NoisyMoments(symmetric(noisy, size, grid) / count, noise * math.sqrt(2 * size) / count)

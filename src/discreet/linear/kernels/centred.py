@@ -1,7 +1,7 @@
 """Clipped gradients of sparse rows less a public centre, without making them dense: :func:`centred_gradient`.
 
 The gradient of a row z - m is its residual r times (constant, z) less r m. The sum of the first is one over entries,
-the sum of the second is the sum of all residuals times m. Both are gathered in whole numbers, and so is what becomes
+the sum of the second is the sum of all residuals times m. Both are gathered in integers, and so is what becomes
 of them.
 
 >>> from scipy.sparse import csr_array
@@ -47,7 +47,7 @@ class Centre(NamedTuple):
         return np.asarray(self.steps * 2.0**-_BITS, np.float64)
 
     def times(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
-        """total * values, each rounded down to a whole number: exactly, but for multiples of 2**64."""
+        """total * values, each rounded down to an integer: exactly, but for multiples of 2**64."""
         high, low = total >> _BITS, total & (2**_BITS - 1)
         steps = self.steps.reshape(-1, *(1,) * total.ndim)
         return np.asarray(high[None] * steps + (low[None] * steps >> _BITS))

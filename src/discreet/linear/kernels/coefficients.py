@@ -91,7 +91,7 @@ class Step(NamedTuple):
     most: float
 
 
-class Data(NamedTuple):
+class RecordArrays(NamedTuple):
     """The records. ``matrix`` is an array or (data, indices, indptr); no ``weights`` mean weights of 1."""
 
     matrix: Any
@@ -102,7 +102,7 @@ class Data(NamedTuple):
 
 @inlined
 def fill_block(
-    step: Step, data: Data, first: int, count: int, targets: Array, limits: Array, weights: Array
+    step: Step, data: RecordArrays, first: int, count: int, targets: Array, limits: Array, weights: Array
 ) -> bool:
     """What is known of the rows ``first <= i < first + count``; tells whether all of them count.
 

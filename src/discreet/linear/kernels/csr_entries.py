@@ -1,6 +1,6 @@
 """Passes over the entries of sparse rows (CSR) that do a few operations on each; what is not there counts as 0.
 
-Sums of whole numbers come out as they would for the same rows with all their zeros: those of a column are counted
+Sums of integers come out as they would for the same rows with all their zeros: those of a column are counted
 together, as all rows less the ones that have an entry there. Indices must be in range, each once in a row.
 """
 

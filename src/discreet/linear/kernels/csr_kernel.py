@@ -1,6 +1,6 @@
 """One pass over the rows of a sparse matrix (CSR): scores, clipped residuals, and the sum, block by block.
 
-Products are cut to whole steps of a grid, each on its own, and added up as whole numbers. ``matrix`` is the triple
+Products are cut to whole steps of a grid, each on its own, and added up as integers. ``matrix`` is the triple
 (data, indices, indptr). A row whose indices are out of order or out of range is found when its norm is taken:
 out of range counts for nothing, as NaN does, and its indices are never used again.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import (
-    Data,
+    RecordArrays,
     Spare,
     Step,
     bare,
@@ -100,7 +100,7 @@ def _squares(
     return total
 
 
-class Room(NamedTuple):
+class SparseWorkspace(NamedTuple):
     """Memory that serves for one block after the other: what is known of its rows, and one row of scores."""
 
     targets: Array
@@ -111,14 +111,16 @@ class Room(NamedTuple):
     spare: Spare
 
 
-def room_for(dtype: Any, outputs: int) -> Room:
+def room_for(dtype: Any, outputs: int) -> SparseWorkspace:
     targets, limits, weights = np.zeros(BLOCK, dtype), np.zeros(BLOCK, dtype), np.ones(BLOCK, dtype)
     residuals, scores = np.zeros((outputs, BLOCK), dtype), np.zeros(outputs, dtype)
-    return Room(targets, limits, weights, residuals, scores, spare_for(dtype))
+    return SparseWorkspace(targets, limits, weights, residuals, scores, spare_for(dtype))
 
 
 @compiled
-def add_counts(step: Step, data: Data, room: Room, first: int, last: int, grid: float, counts: Array) -> None:
+def add_counts(
+    step: Step, data: RecordArrays, room: SparseWorkspace, first: int, last: int, grid: float, counts: Array
+) -> None:
     """Add the clipped gradients of the rows ``first <= i < last`` to ``counts``, in whole steps of ``grid``.
 
     ``counts`` has the shape (d + 1, outputs), its first row for the constant. Every number is cut toward zero.
@@ -139,7 +141,7 @@ def add_counts(step: Step, data: Data, room: Room, first: int, last: int, grid: 
 
 
 @compiled
-def _clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> None:
+def _clip_block(step: Step, data: RecordArrays, room: SparseWorkspace, start: int, count: int) -> None:
     """Fill ``room.residuals``; the rows that do not count are not looked at."""
     values, indices, indptr = data.matrix
     weights = step.weights.reshape(-1)
@@ -216,7 +218,7 @@ def _score_many(
     limits: Array,
     weights: Array,
     offsets: Array,
-    room: Room,
+    room: SparseWorkspace,
 ) -> None:
     outputs, scores, none = offsets.size, room.scores, values.dtype.type(0)
     for r in range(BLOCK):

@@ -1,6 +1,6 @@
 """One pass over the rows of a dense matrix: scores, clipped residuals, and their sum, for records or for people.
 
-Two loops are vector instructions: products with weights, and sums of whole numbers. A step of a linear model is
+Two loops are vector instructions: products with weights, and sums of integers. A step of a linear model is
 bound by reading the matrix, so the arithmetic has to be free. The loops that a compiler makes of plain Python need
 twice the time: they guard against overlapping arrays, and their scalar remainder of up to 31 columns is slow. Here
 the loops are written down as LLVM vectors, for any number of columns, and numba compiles them with the rest.
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import (
     LANES,
-    Data,
+    RecordArrays,
     Spare,
     Step,
     bare,
@@ -77,7 +77,7 @@ def _squares(row: Array, scale: float) -> float:
     return total
 
 
-class Room(NamedTuple):
+class DenseWorkspace(NamedTuple):
     """Memory that serves for one block after the other: the block, and what is known of its rows."""
 
     rows: Array
@@ -88,13 +88,13 @@ class Room(NamedTuple):
     spare: Spare
 
 
-def room_for(Z: Array, outputs: int) -> Room:
+def room_for(Z: Array, outputs: int) -> DenseWorkspace:
     """Room for blocks of some kilobytes: they stay in the first-level cache, and memory has little time to rest."""
     rows = np.zeros((_block_rows(Z.shape[1] * Z.itemsize), Z.shape[1]), Z.dtype)
     size = max(LANES, len(rows))
     targets, limits, weights = np.zeros(size, Z.dtype), np.zeros(size, Z.dtype), np.ones(size, Z.dtype)
     residuals = np.zeros((outputs, size), Z.dtype)
-    return Room(rows, targets, limits, weights, residuals, spare_for(Z.dtype))
+    return DenseWorkspace(rows, targets, limits, weights, residuals, spare_for(Z.dtype))
 
 
 def _block_rows(row_bytes: int) -> int:
@@ -105,7 +105,7 @@ def _block_rows(row_bytes: int) -> int:
     return max(DOT_ROWS, size // LANES * LANES)
 
 
-class Lattice(NamedTuple):
+class StepGrid(NamedTuple):
     """Multiples of ``steps`` grid steps; ``origin`` is a number whose last digit is one of them."""
 
     origin: Any
@@ -113,7 +113,7 @@ class Lattice(NamedTuple):
     steps: int
 
 
-def lattice_for(dtype: Any, clip_norm: float, grid: float) -> Lattice:
+def lattice_for(dtype: Any, clip_norm: float, grid: float) -> StepGrid:
     """The finest lattice on which a product of the rows' type can be rounded, or ``grid`` itself.
 
     A product of at most ``clip_norm`` is then at most a fourth of the numbers that the type can tell apart.
@@ -121,7 +121,7 @@ def lattice_for(dtype: Any, clip_norm: float, grid: float) -> Lattice:
     digits, kind = (22, np.float32) if np.dtype(dtype).itemsize == 4 else (51, np.float64)
     step = max(grid, math.ldexp(1.0, math.frexp(clip_norm)[1] - digits))
     origin = kind(1.5 * 2.0 ** (digits + 1) * step)
-    return Lattice(origin, int(origin.view(np.int32 if digits == 22 else np.int64)), int(step / grid))
+    return StepGrid(origin, int(origin.view(np.int32 if digits == 22 else np.int64)), int(step / grid))
 
 
 def padded_width(columns: int, itemsize: int) -> int:
@@ -131,18 +131,18 @@ def padded_width(columns: int, itemsize: int) -> int:
 
 
 def sums_for(Z: Array, outputs: int) -> Array:
-    """Zeros for :func:`add_counts` to add up in: whole numbers of the size of those in ``Z``, padded."""
+    """Zeros for :func:`add_counts` to add up in: integers of the size of those in ``Z``, padded."""
     return np.zeros((outputs, padded_width(Z.shape[1], Z.itemsize)), f"i{Z.itemsize}")
 
 
 @bare
 def add_counts(
     step: Step,
-    data: Data,
-    room: Room,
+    data: RecordArrays,
+    room: DenseWorkspace,
     first: int,
     last: int,
-    lattice: Lattice,
+    lattice: StepGrid,
     grid: float,
     below: Array,
     counts: Array,
@@ -153,7 +153,7 @@ def add_counts(
     rows, ``lattice`` is :func:`lattice_for` them.
 
     Guarantee: every number is rounded to the nearest one of the lattice on its own, exactly, so the sum is one of
-    whole numbers that depend on one row each.
+    integers that depend on one row each.
     """
     size, added = room.rows.shape[0], 0
     for start in range(first, last, size):
@@ -179,7 +179,9 @@ def _carry(below: Array, origins: Any, steps: int, counts: Array) -> None:
 
 
 @inlined
-def clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> tuple[Array, int]:
+def clip_block(
+    step: Step, data: RecordArrays, room: DenseWorkspace, start: int, count: int
+) -> tuple[Array, int]:
     """Fill ``room.residuals``; gives the rows of the block, and where they begin: a copy if some do not count."""
     rows, at = data.matrix, start
     complete = fill_block(step, data, start, count, room.targets, room.limits, room.weights)
@@ -213,7 +215,7 @@ def _add_constants(residuals: Array, steps: float, counts: Array) -> None:
         counts[k, 0] += total
 
 
-# ---- rows that belong to people: the mean gradient of each person, clipped, summed ----
+# Rows that belong to people: the mean gradient of each person, clipped, summed.
 #
 # Rows of a person follow one another. Their residuals are taken in blocks, as for single rows, with limits that clip
 # nothing; the weighted gradients of a person are added up in float64, and their sum is clipped and cut to whole steps
@@ -223,9 +225,9 @@ def _add_constants(residuals: Array, steps: float, counts: Array) -> None:
 @compiled
 def add_people(
     step: Step,
-    data: Data,
+    data: RecordArrays,
     people: Array,
-    room: Room,
+    room: DenseWorkspace,
     first: int,
     last: int,
     clip_norm: float,

@@ -21,9 +21,9 @@ once. Work is divided into tasks by the shape of the matrix; results do not depe
 | weight                       | moved into [0, 1], NaN to 0, and applied after the clip                 |
 
 **What is proved.** A row's contribution depends on that row alone, bit for bit, and its exact value has norm at
-most ``clip_norm``. The contributions are whole numbers of grid steps and are added up as such, in any order and
+most ``clip_norm``. The contributions are integers of grid steps and are added up as such, in any order and
 without rounding: so a record that comes or goes changes the sum by at most ``clip_norm``, exactly, however many
-records there are. :func:`hardened_clipped_gradient` gives these whole numbers, and :func:`clipped_gradient` the same
+records there are. :func:`hardened_clipped_gradient` gives these integers, and :func:`clipped_gradient` the same
 as floats, which keep the bound for up to :data:`MOST_ROWS` rows.
 
 In docs/engines.md: E3, E13, E14.
@@ -42,7 +42,7 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, checked_grid, sum_grid
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
-from discreet.linear.kernels.coefficients import CODES, GIVEN, Data, ManyScores, OneScore, Step
+from discreet.linear.kernels.coefficients import CODES, GIVEN, ManyScores, OneScore, RecordArrays, Step
 from discreet.linear.kernels.rowwise import in_threads, times
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import accepted, checked_loss, residuals
@@ -92,7 +92,7 @@ def clipped_gradient(
     if they have the type of ``Z``, and converted otherwise.
 
     Guarantee: adding or removing a row changes the result, as computed, by a vector of norm at most ``clip_norm``:
-    it is a sum of whole numbers, and one rounding to float64 at its end, for which the clip leaves room.
+    it is a sum of integers, and one rounding to float64 at its end, for which the clip leaves room.
     """
     clip_norm = clip_norm_of("clip_norm", clip_norm)
     grid = sum_grid(clip_norm)
@@ -182,12 +182,12 @@ def _checked_rows(Z: Any) -> Any:
     return Z if issparse(Z) else readable(Z)
 
 
-def _checked_data(Z: Any, y: Any, norms: Any, weights: Any) -> Data:
+def _checked_data(Z: Any, y: Any, norms: Any, weights: Any) -> RecordArrays:
     Z = _checked_rows(Z)
     if not isinstance(norms, np.ndarray) or norms.dtype != np.float64 or norms.shape != Z.shape[:1]:
         raise InvalidParameter("norms", type(norms), "must be what row_norms() gives for the same rows.")
     own = np.empty(0, Z.dtype) if weights is None else _column("weights", weights, Z)
-    return Data(_triple(Z) if issparse(Z) else Z, _column("y", y, Z), own, readable(norms))
+    return RecordArrays(_triple(Z) if issparse(Z) else Z, _column("y", y, Z), own, readable(norms))
 
 
 def _column(name: str, values: Any, Z: Any) -> Array:

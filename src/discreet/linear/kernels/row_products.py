@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import bare
-from discreet.linear.kernels.vectors import _I64, LINE_BYTES, Numbers, cgutils
+from discreet.linear.kernels.vectors import _I64, LINE_BYTES, MatrixView, cgutils
 
 Matrix = NDArray[Any]
 
@@ -26,7 +26,7 @@ def _multiply_eight(typing: Any, rows: Any, matrix: Any, out: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, right, results = (
-            Numbers(context, builder, kind, value, _I64(0), LINE_BYTES)
+            MatrixView(context, builder, kind, value, _I64(0), LINE_BYTES)
             for kind, value in zip(signature.args, arguments, strict=True)
         )
         totals = [cgutils.alloca_once(builder, right.vector) for _ in range(_ROWS)]
@@ -34,7 +34,7 @@ def _multiply_eight(typing: Any, rows: Any, matrix: Any, out: Any) -> Any:
             builder, context.make_array(signature.args[0])(context, builder, arguments[0]).shape
         )[0]
 
-        def line(of: Numbers, number: Any) -> Any:
+        def line(of: MatrixView, number: Any) -> Any:
             return builder.add(of.start, builder.mul(of.pitch, number))
 
         with right.each(_I64(0), right.columns, 1) as column:

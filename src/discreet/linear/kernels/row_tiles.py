@@ -1,11 +1,11 @@
-"""Rows of white coordinates as small whole numbers, 64 rows side by side: half the bytes, and exact sums.
+"""Rows of white coordinates as small integers, 64 rows side by side: half the bytes, and exact sums.
 
 A descent goes through the same rows again and again. Their numbers have variance 1 or less, so steps of 1/512 tell
 them apart far better than noise lets anybody see, and 16 bits hold 64 standard deviations. In a tile of 64 rows a
 vector instruction takes one column of many rows: scores need no sum across a vector, and a sum of gradients takes
 one multiplication for two rows.
 
-Guarantee: what a row becomes depends on that row alone. Its gradient is a whole number times whole numbers, which are
+Guarantee: what a row becomes depends on that row alone. Its gradient is an integer times integers, which are
 added up without rounding (docs/engines.md: E21).
 
 >>> tiles, norms = tiles_of(np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
@@ -27,7 +27,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import bare, compiled
-from discreet.linear.kernels.vectors import _I64, LINE_BYTES, Numbers, cgutils
+from discreet.linear.kernels.vectors import _I64, LINE_BYTES, MatrixView, cgutils
 
 Array = NDArray[Any]
 Tiles = NDArray[np.int16]
@@ -74,7 +74,7 @@ def _score(typing: Any, tiles: Any, number: Any, weights: Any, plus: Any, out: A
         kinds = signature.args
         rows = _Memory(context, builder, kinds[0], arguments[0])
         factors, results = (
-            Numbers(context, builder, kinds[n], arguments[n], _I64(0), LINE_BYTES) for n in (2, 4)
+            MatrixView(context, builder, kinds[n], arguments[n], _I64(0), LINE_BYTES) for n in (2, 4)
         )
         pitch, columns = _I64(2 * TILE), rows.shape[1]
         first = builder.mul(arguments[1], builder.mul(columns, pitch))
@@ -96,7 +96,7 @@ def _score(typing: Any, tiles: Any, number: Any, weights: Any, plus: Any, out: A
 
 
 def _add(typing: Any, tiles: Any, number: Any, factors: Any, sums: Any) -> Any:
-    """``sums[column] += factors * tiles[number, column]``, added up in pairs of rows; all are whole numbers."""
+    """``sums[column] += factors * tiles[number, column]``, added up in pairs of rows; all are integers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, residuals, totals = (

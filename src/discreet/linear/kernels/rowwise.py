@@ -32,7 +32,7 @@ from discreet.linear.kernels.coefficients import (
 from discreet.linear.kernels.dense_kernel import norms_of
 from discreet.linear.kernels.row_products import multiply_rows, pad_columns
 
-# ---- work in equal tasks, shared by threads ----
+# Work in equal tasks, shared by threads.
 #
 # Each task has its own result and the results are put together in order, so what comes out does not depend on
 # the number of threads. The tasks run machine code without the GIL, in threads that live for one call:
@@ -118,9 +118,6 @@ def _add_scores(rows: Matrix, weights: Matrix, plus: float, out: Matrix, first: 
         out[i] = a + plus
 
 
-# ---- numbers cut to whole steps, each on its own, and added up as whole numbers ----
-
-
 @compiled
 def add_cut_rows(rows: Array, factors: Array, less: float, counts: Array) -> None:
     """``counts += trunc(factors[i] * (rows[i] - less))`` for every row i, the difference in the type of the rows.
@@ -182,9 +179,6 @@ def find_half_octaves(values: Array, lowest: int, highest: int, out: Array) -> N
         )  # the sign of a NaN depends on the instruction
 
 
-# ---- the clipped gradient of a single row, without the preparations that pay off for many ----
-
-
 @compiled
 def gradient_of_row(
     loss: OneScore, row: Array, target: float, theta: Array, constant: float, limit: float, out: Array
@@ -209,7 +203,7 @@ def gradient_of_row(
             out[column + 1] = row[column] * residual
 
 
-# ---- passes over whole tables that do a few operations on every number: each row on its own, in one go ----
+# Passes over whole tables that do a few operations on every number: each row on its own, in one go.
 #
 # The same operations in numpy make an array for each of them, and cost more than the gradients of a fit. The results
 # are the same to the bit.
@@ -343,9 +337,6 @@ def count_bins(rows: Array, bins: int, counts: Array) -> None:
             places[k] = min(np.int32(part[k] * scale), last) + firsts[k]
         for k in range(part.size):
             counts[np.uint32(places[k])] += 1
-
-
-# ---- what each row adds to a weighted Newton step: weigh_rows ----
 
 
 @compiled

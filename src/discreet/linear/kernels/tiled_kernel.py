@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
 from discreet.linear.kernels.coefficients import (
-    Data,
+    RecordArrays,
     Spare,
     Step,
     bare,
@@ -70,7 +70,7 @@ def tiled_gradient(
     As :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient` with a constant of 0; ``norms`` are those of
     :func:`~discreet.linear.kernels.row_tiles.tiles_of`.
 
-    Guarantee (docs/engines.md: E21): a row q of whole steps adds k q; the whole number k is its residual, clipped and
+    Guarantee (docs/engines.md: E21): a row q of whole steps adds k q; the integer k is its residual, clipped and
     rounded: adding or removing a row changes the result by a vector of norm at most ``clip_norm / grid``, which
     depends on that row only.
     """
@@ -83,7 +83,7 @@ def tiled_gradient(
     code, least = loss_code(loss), limit_range(np.dtype(np.float32))[0]
     step = Step(code, steps_of(theta[1:]), np.zeros(1, np.float32), 0.0, clip, least, 1.0)
     own = np.empty(0, np.float32) if weights is None else _column(weights)
-    data = Data(readable(tiles), _column(y), own, readable(norms))
+    data = RecordArrays(readable(tiles), _column(y), own, readable(norms))
     tasks = -(-len(tiles) // _TASK)
     parts = np.zeros((tasks, len(theta)), np.int64)
 
@@ -100,7 +100,7 @@ def _column(values: NDArray[Any]) -> NDArray[np.float32]:
         return readable(np.asarray(values).astype(np.float32, copy=False))
 
 
-class _Room(NamedTuple):
+class _TileWorkspace(NamedTuple):
     """What is known of the rows of a tile; ``steps`` are their residuals, rounded."""
 
     targets: Array
@@ -111,10 +111,12 @@ class _Room(NamedTuple):
     spare: Spare
 
 
-def _room() -> _Room:
+def _room() -> _TileWorkspace:
     known = np.zeros((2, TILE), np.float32)
     residuals, steps = np.zeros((1, TILE), np.float32), np.zeros(TILE, np.int16)
-    return _Room(known[0], known[1], np.ones(TILE, np.float32), residuals, steps, spare_for(np.float32))
+    return _TileWorkspace(
+        known[0], known[1], np.ones(TILE, np.float32), residuals, steps, spare_for(np.float32)
+    )
 
 
 def _sums_for(tiles: Tiles) -> NDArray[np.int32]:
@@ -124,8 +126,8 @@ def _sums_for(tiles: Tiles) -> NDArray[np.int32]:
 @bare
 def _add_tiles(
     step: Step,
-    data: Data,
-    room: _Room,
+    data: RecordArrays,
+    room: _TileWorkspace,
     first: int,
     last: int,
     fine: float,
@@ -157,7 +159,7 @@ def _add_tiles(
 @bare
 def _bound(norms: Array, start: int, count: int, per_unit: Any) -> Any:
     """What the rows of a tile may add to one of the sums: four products, of numbers no larger than the norms."""
-    largest = np.int64(0)  # of floats that are not negative, read as whole numbers
+    largest = np.int64(0)  # of floats that are not negative, read as integers
     for r in range(count):
         largest = max(largest, np.float64(norms[np.uint64(start) + np.uint64(r)]).view(np.int64))
     norm = np.int64(largest).view(np.float64) / STEP + 1.0

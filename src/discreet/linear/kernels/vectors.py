@@ -20,7 +20,7 @@ VECTOR_BYTES, LINE_BYTES = 32, 64
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
-class Numbers:
+class MatrixView:
     """A matrix from some row on, as vectors: where it lies, and how to read and write it.
 
     The loops get whole matrices and row numbers, because views would be counted, at the cost of the arithmetic.
@@ -148,10 +148,10 @@ def _dot_rows(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        rows = Numbers(context, builder, kinds[0], arguments[0], arguments[1], VECTOR_BYTES)
-        pairs = Numbers(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
-        factors = Numbers(context, builder, kinds[2], arguments[2], arguments[3], VECTOR_BYTES)
-        results = Numbers(context, builder, kinds[5], arguments[5], arguments[3], VECTOR_BYTES)
+        rows = MatrixView(context, builder, kinds[0], arguments[0], arguments[1], VECTOR_BYTES)
+        pairs = MatrixView(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
+        factors = MatrixView(context, builder, kinds[2], arguments[2], arguments[3], VECTOR_BYTES)
+        results = MatrixView(context, builder, kinds[5], arguments[5], arguments[3], VECTOR_BYTES)
         whole, full, rest = rows.up_to(4), rows.up_to(1), rows.beyond_the_last()
         sums = [cgutils.alloca_once(builder, pairs.vector) for _ in range(2)]
         first = cgutils.alloca_once(builder, rows.vector)
@@ -159,7 +159,7 @@ def _dot_rows(
         with cgutils.for_range(builder, _I64(DOT_ROWS)) as loop:
             start = builder.add(rows.start, builder.mul(rows.pitch, loop.index))
 
-            def add(wide: Numbers, total: Any, column: Any, load: Callable[[Any], Any]) -> None:
+            def add(wide: MatrixView, total: Any, column: Any, load: Callable[[Any], Any]) -> None:
                 factor = wide.vector_at(factors.beside(factors.start, column))
                 numbers = load(wide.beside(start, column))
                 builder.store(wide.multiply_add(numbers, factor, builder.load(total)), total)
@@ -198,9 +198,9 @@ def _add_steps(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        rows = Numbers(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
-        weights = Numbers(context, builder, kinds[3], arguments[3], arguments[4], LINE_BYTES)
-        results = Numbers(context, builder, kinds[5], arguments[5], arguments[4], LINE_BYTES)
+        rows = MatrixView(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
+        weights = MatrixView(context, builder, kinds[3], arguments[3], arguments[4], LINE_BYTES)
+        results = MatrixView(context, builder, kinds[5], arguments[5], arguments[4], LINE_BYTES)
         origins, full, rest = rows.spread(arguments[6]), rows.up_to(1), rows.beyond_the_last()
         total = cgutils.alloca_once(builder, results.vector)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.kernels.row_tiles import LANES, TILE, Tiles, empty_tiles, fill_tile, put_norms, stand_up
 from discreet.linear.kernels.rowwise import in_threads, standardise_rows
-from discreet.linear.kernels.vectors import _I64, LINE_BYTES, Numbers, cgutils
+from discreet.linear.kernels.vectors import _I64, LINE_BYTES, MatrixView, cgutils
 
 Array = NDArray[Any]
 
@@ -29,7 +29,7 @@ def _rotate_tile(typing: Any, rows: Any, matrix: Any, out: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, right, results = (
-            Numbers(context, builder, kind, value, _I64(0), LINE_BYTES)
+            MatrixView(context, builder, kind, value, _I64(0), LINE_BYTES)
             for kind, value in zip(signature.args, arguments, strict=True)
         )
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -38,7 +38,7 @@ def _rotate_tile(typing: Any, rows: Any, matrix: Any, out: Any) -> Any:
             [cgutils.alloca_once(builder, source.vector) for _ in range(_PARTS)] for _ in range(_TOGETHER)
         ]
 
-        def place(of: Numbers, line: Any, column: Any) -> Any:
+        def place(of: MatrixView, line: Any, column: Any) -> Any:
             return of.beside(builder.add(of.start, builder.mul(of.pitch, line)), column)
 
         def every(first: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sums of products of small whole numbers: :func:`add_products`, the second moments of rows on a lattice.
+"""Sums of products of small integers: :func:`add_products`, the second moments of rows on a lattice.
 
 Two rows are rounded at a time and their numbers stand side by side, 16 bits each; one vector instruction multiplies
 them with the two of another column and adds both products. Sums move from 32 bits on to 64 before they could wrap:
@@ -42,7 +42,7 @@ def totals_for(columns: int) -> NDArray[np.int64]:
 
 @bare
 def add_products(rows: Array, roots: Array, per_unit: float, pairs: Array, totals: Array) -> bool:
-    """Add w w' over the rows w, rounded to whole numbers of steps, to the upper triangle of ``totals``.
+    """Add w w' over the rows w, rounded to integers of steps, to the upper triangle of ``totals``.
 
     ``per_unit`` are the steps in 1. A row with a root other than 1 is multiplied by it, and cut toward zero; no roots
     mean that all are 1. ``pairs`` is :func:`pairs_for` the rows, ``totals`` is :func:`totals_for` them.

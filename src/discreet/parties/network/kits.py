@@ -44,9 +44,6 @@ _LARGEST = 1 << 20  # bytes of one member
 _TAKEN = ("server", "revoked", "authority")
 
 
-# ---- making ----
-
-
 def make_kits(
     study: Study, folder: str | Path, valid_days: int = 90, keys: Mapping[str, str] | None = None
 ) -> dict[str, Path]:
@@ -187,9 +184,6 @@ def _write_zip(path: Path, content: Mapping[str, bytes]) -> None:
             archive.writestr(name, data)
 
 
-# ---- revoking ----
-
-
 def revoke(kits: str | Path, party: str) -> None:
     """Note beside the coordinator's kit that ``party`` is to be refused from now on, also while a study runs."""
     folder = Path(kits)
@@ -230,9 +224,6 @@ class Revocations:
             for name in self._names:
                 self._tell(name)
         return self._names
-
-
-# ---- opening ----
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""NVFlare as the engine between the sites of a study: this file, sites.py, doors.py and channels.py know it.
+"""NVFlare as the engine between the sites of a study: this file, sites.py, connections.py and channels.py know it.
 
 NVFlare's own server and clients run here as they are (mutual TLS, parties dial out, rejoin by themselves), in this
 process, with one component of ours. No job is ever submitted: a request is bytes on a channel of our own, from the
@@ -11,8 +11,8 @@ coordinator to a party, and the answer is bytes.
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do and whom a party answers is settled in sites.py, where it listens in doors.py, and which messages
-it takes in channels.py.
+What NVFlare may do and whom a party answers is settled in sites.py, where it listens in connections.py, and which
+messages it takes in channels.py.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ try:
 
     from discreet.parties.network import channels
     from discreet.parties.network.channels import ASK, BYE, CHANNEL
-    from discreet.parties.network.doors import default_address, open_door, use_door
-    from discreet.parties.network.sites import SERVER, Answer, Site
+    from discreet.parties.network.connections import default_address, open_listener, use_listener
+    from discreet.parties.network.sites import SERVER, Answer, SiteProcess
 except ImportError:
     raise missing_extra("Studies over a network need NVFlare", "parties") from None
 
@@ -51,10 +51,10 @@ _OPTIONS = ["secure_train=true", "org=discreet", "config_folder=config"]
 _START_SECONDS = 120.0
 
 
-class Line:
+class CoordinatorConnection:
     """A party's connection to the coordinator; NVFlare keeps and renews it by itself."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: SiteProcess) -> None:
         self._site = site
 
     @property
@@ -83,7 +83,7 @@ class NVFlareTransport:
     until it is back and says that it is ready.
     """
 
-    def __init__(self, site: Site, refused: Callable[[], frozenset[str]] = frozenset) -> None:
+    def __init__(self, site: SiteProcess, refused: Callable[[], frozenset[str]] = frozenset) -> None:
         self._site = site
         self._refused = refused
         self._waited: dict[str, float] = {}  # until when an absent party is, or was, waited for
@@ -158,7 +158,7 @@ def _is_answer(reply: Any) -> bool:
 @contextmanager
 def connect(
     kit: Kit, answer: Answer, timeout: float = _START_SECONDS, *, dimension: int | None = None
-) -> Iterator[Line]:
+) -> Iterator[CoordinatorConnection]:
     """Run NVFlare's client in this process and let ``answer`` speak for the party.
 
     What may pass, such as a coordinator that is only just starting, is tried again until ``timeout``. With the
@@ -171,7 +171,7 @@ def connect(
     end = time.monotonic() + timeout
     with ExitStack() as stack:
         while True:
-            site, left = Site(answer), end - time.monotonic()
+            site, left = SiteProcess(answer), end - time.monotonic()
             try:
                 run = _run_site(site, kit, client_train.main, "fed_client.json", options, left, most)
                 stack.enter_context(run)
@@ -180,7 +180,7 @@ def connect(
                 if time.monotonic() > end:
                     raise
                 time.sleep(1.0)
-        yield Line(site)
+        yield CoordinatorConnection(site)
 
 
 @contextmanager
@@ -198,9 +198,9 @@ def listen(
     the study, as for :func:`connect`.
     """
     most = None if dimension is None else channels.most_bytes(dimension)
-    place, site = address or default_address(kit.host, kit.port), Site(None)
+    place, site = address or default_address(kit.host, kit.port), SiteProcess(None)
     with (
-        open_door(place) as door,
+        open_listener(place) as door,
         _run_site(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, most, door),
     ):
         yield NVFlareTransport(site, Revocations(kit.source.parent, site.shut_out))
@@ -214,7 +214,7 @@ def _server_main() -> Callable[[Namespace], None]:
 
 @contextmanager
 def _run_site(
-    site: Site,
+    site: SiteProcess,
     kit: Kit,
     main: Callable[[Namespace], None],
     config: str,
@@ -224,14 +224,14 @@ def _run_site(
     door: socket.socket | None = None,
 ) -> Iterator[None]:
     """NVFlare's main program in a thread of its own, from its start to its end."""
-    if Site.current is not None:
+    if SiteProcess.current is not None:
         raise RuntimeError("a process can be one site only")
     workspace = write_workspace(kit, kit.port if door is None else door.getsockname()[1])
-    use_door(door)
+    use_listener(door)
     channels.use_channels(channels.COORDINATOR if kit.is_coordinator else channels.PARTY, most_bytes)
     os.environ["NVFLARE_SECURE_LOGGING"] = "1"
     os.environ.pop("FL_LOG_LEVEL", None)
-    Site.current = site
+    SiteProcess.current = site
     before = os.getcwd()
     arguments = Namespace(
         workspace=str(workspace), set=options, local_rank=0, fed_client=config, fed_server=config
@@ -245,7 +245,7 @@ def _run_site(
         finally:
             site.ended.set()
 
-    with quiet("nvflare"), _listen_for_rejection(site):
+    with suppress_output("nvflare"), _listen_for_rejection(site):
         threading.Thread(target=run, name="nvflare", daemon=True).start()
         try:
             _await(site, kit, timeout)
@@ -254,29 +254,29 @@ def _run_site(
         finally:
             os.chdir(before)
             _stop(site, SERVER if kit.is_coordinator else kit.party)
-            Site.current = None
+            SiteProcess.current = None
 
 
 @contextmanager
-def _listen_for_rejection(site: Site) -> Iterator[None]:
+def _listen_for_rejection(site: SiteProcess) -> Iterator[None]:
     """NVFlare says why a site was not registered in its log only."""
     words = "registration rejected: "
 
-    class Ear(logging.Handler):
+    class RejectionHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = record.getMessage()
             if text.startswith(words):
                 site.rejected = text.removeprefix(words)
 
-    ear, log = Ear(), logging.getLogger("nvflare.private.fed.authenticator.Authenticator")
-    log.addHandler(ear)
+    handler, log = RejectionHandler(), logging.getLogger("nvflare.private.fed.authenticator.Authenticator")
+    log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(ear)
+        log.removeHandler(handler)
 
 
-def _await(site: Site, kit: Kit, timeout: float) -> None:
+def _await(site: SiteProcess, kit: Kit, timeout: float) -> None:
     end, log = time.monotonic() + timeout, kit.folder / "nvflare.log"
     while not site.ready.wait(0.05):
         if site.ended.is_set() or time.monotonic() > end:
@@ -294,7 +294,7 @@ def _await(site: Site, kit: Kit, timeout: float) -> None:
             )
 
 
-def _stop(site: Site, name: str) -> None:
+def _stop(site: SiteProcess, name: str) -> None:
     """Say goodbye to the other sites and end NVFlare's threads."""
     site.leaving.set()
     cell = CoreCell.ALL_CELLS.pop(name, None)
@@ -303,9 +303,6 @@ def _stop(site: Site, name: str) -> None:
     if site.owner is not None:
         site.owner.status = ServerStatus.SHUTDOWN if site.answer is None else ClientStatus.STOPPED
     site.ended.wait(3.0)
-
-
-# ---- keeps an engine that prints off the terminal ----
 
 
 class Terminal:
@@ -329,7 +326,7 @@ class Terminal:
 
 
 @contextmanager
-def quiet(package: str) -> Iterator[None]:
+def suppress_output(package: str) -> Iterator[None]:
     """While this lasts, nothing that ``package`` prints reaches the terminal, and no exception of a thread does."""
     before = threading.excepthook
     threading.excepthook = _name_only

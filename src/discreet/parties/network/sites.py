@@ -36,10 +36,10 @@ _HERE_SECONDS = 1.0
 _SWITCH_SECONDS = 5e-4  # a message passes through several threads; each would wait up to 5 ms for its turn
 
 
-class Site:
+class SiteProcess:
     """What our component finds when NVFlare builds it: one site per process."""
 
-    current: Site | None = None
+    current: SiteProcess | None = None
 
     def __init__(self, answer: Answer | None) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -107,15 +107,12 @@ class Site:
         return bool(self.cell.is_cell_connected(party)) and party in self.heard
 
 
-# ---- components: NVFlare builds them by name from local/resources.json ----
-
-
 class PartyService(FLComponent):  # type: ignore[misc]
     """Answers the coordinator's questions in the party's process."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Take the channel as soon as the connection exists; drop everything else once the site is up."""
-        site, engine = Site.current, fl_ctx.get_engine()
+        site, engine = SiteProcess.current, fl_ctx.get_engine()
         if site is None or site.answer is None:
             return
         if event_type == EventType.SYSTEM_BOOTSTRAP:
@@ -136,7 +133,7 @@ class CoordinatorService(FLComponent):  # type: ignore[misc]
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Note the connection when the server is up."""
-        site = Site.current
+        site = SiteProcess.current
         if site is not None and event_type == EventType.SYSTEM_START:
             site.owner = fl_ctx.get_engine().server
             site.cell = site.owner.cell.core_cell
@@ -167,9 +164,6 @@ def _from_coordinator(request: Any) -> bool:
     endpoint = request.get_prop(MessagePropKey.ENDPOINT)
     origin = request.get_header(MessageHeaderKey.ORIGIN)
     return origin == SERVER and getattr(endpoint, "name", None) == SERVER
-
-
-# ---- what NVFlare may do at a site: its folder of settings ----
 
 
 PARTY_COMPONENT = "discreet.parties.network.sites.PartyService"

@@ -123,8 +123,6 @@ class StatusPage:
                 "parties": parties,
             }
 
-    # ---- answering ----
-
     def _is_known(self, query: str, header: str | None) -> bool:
         given = parse_qs(query).get("token", [""])[0] or (header or "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode(), self._token.encode())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation, whole
 from discreet.parties.secure.masks import KEY, WORD, add_mask
-from discreet.parties.secure.secure_group import Group, flags, seeds_to_reveal
+from discreet.parties.secure.secure_group import SecureGroup, flags, seeds_to_reveal
 from discreet.parties.secure.secure_sum import sign_of
 from discreet.parties.secure.shares import PRIME, SEALED, SHARE
 
@@ -26,7 +26,7 @@ class SecureCoordinator:
     anything is unmasked, and the round is lost.
     """
 
-    def __init__(self, group: Group, dimension: int, largest: int) -> None:
+    def __init__(self, group: SecureGroup, dimension: int, largest: int) -> None:
         self._group = group
         self.expect(dimension, largest)
         self._names: list[str] = []

@@ -32,7 +32,7 @@ _MOST_PARTIES = 1000
 
 
 @dataclass(frozen=True)
-class Group:
+class SecureGroup:
     """The public terms of a secure sum, the same for everybody.
 
     ``study`` is the digest of what the parties agreed to, and ``keys`` are their public signing keys by name.
@@ -105,7 +105,7 @@ def seeds_to_reveal(name: str, survivors: Sequence[str], names: Sequence[str]) -
     return [place for place, other in enumerate(names) if other == name or other not in survivors]
 
 
-def read_introductions(introductions: bytes, group: Group) -> dict[str, bytes]:
+def read_introductions(introductions: bytes, group: SecureGroup) -> dict[str, bytes]:
     """The public keys of those who are present, in order, if all signatures are right."""
     names = group.names
     present, rest = _present(introductions, names)

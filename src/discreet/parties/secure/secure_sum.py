@@ -6,7 +6,7 @@ agreed once, and a round is two exchanges.
 >>> import numpy as np
 >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 >>> keys = {name: Ed25519PrivateKey.generate() for name in ("ann", "bob", "cem")}
->>> group = Group("0" * 64, {name: key.public_key() for name, key in keys.items()}, dropouts=1)
+>>> group = SecureGroup("0" * 64, {name: key.public_key() for name, key in keys.items()}, dropouts=1)
 >>> parties = {name: SecureParty(name, group, key) for name, key in keys.items()}
 >>> from discreet.parties.secure.secure_coordinator import SecureCoordinator
 >>> coordinator = SecureCoordinator(group, dimension=2, largest=1000)
@@ -70,17 +70,17 @@ survivors are uniform among all vectors with the same sum.
 
 **A lying coordinator** can tell parties different things, but it cannot open seals, forge keys or ask twice: a party
 masks a round once and answers for one set of survivors. If h > D (D + 1), for which see
-:attr:`~discreet.parties.secure.secure_group.Group.withstands_lies`, the statement above holds for any requests it can
-invent, with at least h - D honest vectors in whatever sum it learns. Sketch: it learns a seed from h - D honest
-parties who reveal it. These are more than half of them, so those who reveal one seed and those who reveal another
-have a member in common. Let R be the k honest parties whose own seeds are learned. The common seed of two of them is
-not: those who reveal it take one of the two for lost, and that one's own seed is revealed by nobody who does. Hence
-the masks within R stay, and only the sum over R can be learned. For that, a member of R must lose its masks with all
-h - k honest parties outside. Each takes h - D parties who believe the member survived and the other is lost, and
-each of the h parties believes so of at most D others: (h - k) (h - D) <= h D, from which h - k < D + 1 follows. If h
-is smaller a lying coordinator can unmask a single party, so a :class:`~discreet.parties.study.Study` with too many
-dropouts is refused. About the outcome the coordinator has to be believed in any case: it can leave out or alter any
-vector, and so can each party its own.
+:attr:`~discreet.parties.secure.secure_group.SecureGroup.withstands_lies`, the statement above holds for any requests
+it can invent, with at least h - D honest vectors in whatever sum it learns. Sketch: it learns a seed from h - D
+honest parties who reveal it. These are more than half of them, so those who reveal one seed and those who reveal
+another have a member in common. Let R be the k honest parties whose own seeds are learned. The common seed of two of
+them is not: those who reveal it take one of the two for lost, and that one's own seed is revealed by nobody who does.
+Hence the masks within R stay, and only the sum over R can be learned. For that, a member of R must lose its masks
+with all h - k honest parties outside. Each takes h - D parties who believe the member survived and the other is lost,
+and each of the h parties believes so of at most D others: (h - k) (h - D) <= h D, from which h - k < D + 1 follows.
+If h is smaller a lying coordinator can unmask a single party, so a :class:`~discreet.parties.study.Study` with too
+many dropouts is refused. About the outcome the coordinator has to be believed in any case: it can leave out or alter
+any vector, and so can each party its own.
 
 **What the caller must keep.** Vectors hold noise before they are masked
 (:func:`~discreet.core.noise_shares.add_noise_share`). The same vector is never masked twice, in any session: sums
@@ -110,7 +110,7 @@ from discreet.parties.secure.masks import (
     round_keys,
 )
 from discreet.parties.secure.secure_group import (
-    Group,
+    SecureGroup,
     read_introductions,
     read_request,
     seeds_to_reveal,
@@ -128,7 +128,11 @@ class SecureParty:
     """
 
     def __init__(
-        self, name: str, group: Group, signing_key: Ed25519PrivateKey, stream: RandomStream | None = None
+        self,
+        name: str,
+        group: SecureGroup,
+        signing_key: Ed25519PrivateKey,
+        stream: RandomStream | None = None,
     ) -> None:
         own = signing_key.public_key().public_bytes_raw()
         if name not in group.keys or group.keys[name].public_bytes_raw() != own:
@@ -215,7 +219,7 @@ class _Session:
     The secrets depend on all that was introduced: parties who were told different things share nothing.
     """
 
-    def __init__(self, name: str, key: X25519PrivateKey, introductions: bytes, group: Group) -> None:
+    def __init__(self, name: str, key: X25519PrivateKey, introductions: bytes, group: SecureGroup) -> None:
         public_keys = read_introductions(introductions, group)
         if public_keys.get(name) != public_bytes(key):
             raise PlanViolation("The introductions show another key of this party than it advertised.")

@@ -9,7 +9,7 @@ True
 
 **What is proved.** The secret is the value at 0 of a polynomial of degree threshold - 1 whose other coefficients
 are uniform modulo the prime :data:`PRIME`; holder i has its value at i. For every possible secret, exactly one
-choice of coefficients fits any threshold - 1 shares, so these have the same law whatever the secret is. (The
+choice of coefficients fits any threshold - 1 shares, so these have the same distribution whatever the secret is. (The
 coefficients are uniform up to 93 in 2**257.)
 
 A share travels through the coordinator, encrypted for its holder: :func:`seal` and :func:`open_share` are AES-256-GCM

@@ -36,40 +36,45 @@ from torch import Tensor, nn
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader
-from discreet.pytorch.checks.collation import refuse_mixing_collate
-from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded, refuse_layers
-from discreet.pytorch.checks.constancy import Constancy, refuse_written, write_counts
-from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
-from discreet.pytorch.checks.mixing import (
+from discreet.pytorch.checks.batch_dependence import (
     EXAMPLES,
     LOOSE,
     all_changed,
     close,
-    elsewhere,
     losses_of,
     make_up,
-    refuse_mixing,
-    refuse_mixing_of_halves,
-    refuse_mixing_of_the_unusual,
+    refuse_batch_dependence,
+    refuse_dependence_of_halves,
+    refuse_dependence_of_unusual_examples,
     refuse_other_losses_alone,
     rounds_coarsely,
+    with_perturbed_weights,
 )
+from discreet.pytorch.checks.collation import refuse_mixing_collate
+from discreet.pytorch.checks.compatibility import (
+    insist_function,
+    is_fully_sharded,
+    refuse_layers,
+    unwrap_model,
+)
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
+from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.checks.plain_state import PlainState, refuse_memory
-from discreet.pytorch.checks.seeded_draws import random_state, seeded
-from discreet.pytorch.checks.shared_draws import refuse_shared_draws
-from discreet.pytorch.checks.steady import steady_draws
+from discreet.pytorch.checks.seeded_generators import random_state, seeded
+from discreet.pytorch.checks.seeded_randomness import refuse_seeded_collation, refuse_seeded_randomness
+from discreet.pytorch.checks.shared_randomness import refuse_shared_randomness
+from discreet.pytorch.checks.state_guard import StateGuard, refuse_written, write_counts
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
-from discreet.pytorch.loaders import take_apart
+from discreet.pytorch.loaders import unwrap_loader
 from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of, trainable
 from discreet.pytorch.refusals import WRITTEN
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
-STEADY = 3  # draws held still in so many ways, as one of them may leave out a part of the model
+DETERMINISTIC_RUNS = 3  # draws held still in so many ways, as one of them may leave out a part of the model
 ROWS = 64  # of a data set, for the batch to check with
 MOST_KEPT = 1 << 24  # numbers of a buffer that is put back as it was; larger ones are watched only
 
@@ -115,9 +120,12 @@ def _check(model: nn.Module, losses: Losses, batch: Any, dataset: Any, collate: 
             "The model is sharded; check it before fully_shard. A PrivateRun checks it in any case."
         )
     refuse_coarse_products()
-    dataset, collate, _ = take_apart(dataset, collate, 0)
+    dataset, collate, _ = unwrap_loader(dataset, collate, 0)
     check_read(
-        bare(model), insist_function(losses), batch, None if dataset is None else reader(dataset, collate)
+        unwrap_model(model),
+        insist_function(losses),
+        batch,
+        None if dataset is None else reader(dataset, collate),
     )
 
 
@@ -138,7 +146,7 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
                 module, nn.RReLU
             ):  # it draws where an input is negative, so the others' draws move on
                 module.eval()
-        watch = Constancy(model, trained_too=True)
+        watch = StateGuard(model, trained_too=True)
         few, many = _examples(model, losses, batch, count)
         _keeps_batch(model, losses, few)
         _one_loss_each(model, losses, few)
@@ -146,21 +154,21 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
         _no_outsiders(model, losses, few)
         refuse_memory(state, model, losses, few)
         _same_twice(model, losses, few)
-        refuse_known_draws(model, losses, few)
+        refuse_seeded_randomness(model, losses, few)
         _refuse_memory(*given, few, make_up(batch, EXAMPLES))
-        refuse_in_double_too(refuse_mixing, model, losses, few)
+        refuse_in_double_too(refuse_batch_dependence, model, losses, few)
         watch.refuse_change()
         with _with_other_weights(model, losses, few):
-            watch = Constancy(model, trained_too=True)
+            watch = StateGuard(model, trained_too=True)
             _refuse_memory(*given, many, make_up(batch, max(EXAMPLES, count)))
             _compare(model, losses, few, many)
-            refuse_in_double_too(refuse_mixing_of_the_unusual, model, losses, few)
+            refuse_in_double_too(refuse_dependence_of_unusual_examples, model, losses, few)
             if read is not None:
                 refuse_mixing_collate(model, losses, read)
             watch.refuse_change()
-        refuse_shared_draws(model, losses, few)
+        refuse_shared_randomness(model, losses, few)
     if read is not None and read.collate is not None and read.rows:
-        refuse_known_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
+        refuse_seeded_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
 
 
 def _examples(model: nn.Module, losses: Losses, batch: Any, count: int) -> tuple[Any, Any]:
@@ -176,12 +184,12 @@ def _examples(model: nn.Module, losses: Losses, batch: Any, count: int) -> tuple
 
 def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:
     """Examples with others, alone, and in another order; and gradients by the fast way and by the slow one."""
-    refuse_in_double_too(refuse_mixing, model, losses, few)
-    refuse_in_double_too(partial(refuse_mixing_of_halves, seeds=1), model, losses, many)
+    refuse_in_double_too(refuse_batch_dependence, model, losses, few)
+    refuse_in_double_too(partial(refuse_dependence_of_halves, seeds=1), model, losses, many)
     draws = _draws(model, losses, few)
     if draws:
-        refuse_in_double_too(partial(refuse_mixing_of_halves, seeds=SEEDS), model, losses, few)
-    for seed in range(STEADY if draws else 1):
+        refuse_in_double_too(partial(refuse_dependence_of_halves, seeds=SEEDS), model, losses, few)
+    for seed in range(DETERMINISTIC_RUNS if draws else 1):
         alone = partial(refuse_in_double_too, refuse_other_losses_alone, model, losses, many)
         _compare_steadily(alone, seed)
     _compare_steadily(partial(refuse_inexact, model, losses, few), 0)
@@ -191,7 +199,7 @@ def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:
 def _with_other_weights(model: nn.Module, losses: Losses, examples: Any) -> Iterator[None]:
     """With other weights, as far from the model's own as the losses stand without leaving the numbers."""
     for turned in (True, False):
-        with elsewhere(model, turned=turned):
+        with with_perturbed_weights(model, turned=turned):
             if _finite(model, losses, examples):
                 yield
                 return
@@ -212,10 +220,10 @@ def _compare_steadily(refuse: Callable[[], None], seed: int) -> None:
     have its examples there.
     """
     try:
-        with steady_draws(seed):
+        with deterministic_draws(seed):
             refuse()
     except CheckFailed:
-        with steady_draws(seed, varied=False):
+        with deterministic_draws(seed, varied=False):
             refuse()
 
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.generators import Draws
 from discreet.pytorch.checks.single_examples import FIRST_STEPS, Collated, chosen_places
-from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import origin
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild
 from discreet.pytorch.refusals import COLLATE_FAILS, COLLATED_NUMBERS, ODD_RECORDS, OTHER_NUMBER
@@ -40,7 +40,7 @@ def refuse_mixing_collate(model: nn.Module, losses: Losses, read: Reader) -> Non
         return
     rows = _telling(read)
     groups = [rows, *([rows[0], other] for other in rows[1:]), *([rows[1], other] for other in rows[2:4])]
-    with steady_draws():
+    with deterministic_draws():
         alone = {id(row): _losses(model, losses, read, [row]) for row in rows}
         for group in groups:
             refuse_other_numbers(_batch_of(read, group[:1]), _batch_of(read, group))
@@ -122,7 +122,7 @@ class CollationWatch:
 def refuse_odd_records(records: Sequence[Any]) -> None:
     """Raise unless all records have the same names and types.
 
-    Where they have not, a collation often takes the first one for all: a whole number among fractions rounds them, a
+    Where they have not, a collation often takes the first one for all: an integer among fractions rounds them, a
     record without a mask takes it from everybody. Then one record decides about others, which no clip norm bounds.
     """
     kinds = {kind_of(record) for record in records}

@@ -21,14 +21,14 @@ from torch.nn.modules.loss import _Loss
 from torch.nn.parameter import is_lazy
 
 from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.checks.constancy import hooks_everywhere
+from discreet.pytorch.checks.state_guard import hooks_everywhere
 from discreet.pytorch.per_example import Losses
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
 
 
-def bare(model: nn.Module) -> nn.Module:
+def unwrap_model(model: nn.Module) -> nn.Module:
     """The module itself. Of a compiled one this is the module that it was made of: they share their weights."""
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     if not isinstance(model, nn.Module) or isinstance(model, wrappers):

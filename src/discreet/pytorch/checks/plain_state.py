@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.constancy import modules_of
-from discreet.pytorch.checks.mixing import all_changed, losses_of
+from discreet.pytorch.checks.batch_dependence import all_changed, losses_of
+from discreet.pytorch.checks.state_guard import modules_of
 from discreet.pytorch.per_example import Losses
 
 DEEPEST = 5  # objects within objects

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from discreet.pytorch.batches import Reader, as_tensors
 from discreet.pytorch.checks.collation import kind_of
-from discreet.pytorch.checks.seeded_draws import seeded
+from discreet.pytorch.checks.seeded_generators import seeded
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import tensors_of
 

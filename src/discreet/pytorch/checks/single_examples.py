@@ -8,8 +8,8 @@ on it.
 Losses are compared on the scale of the batch's median loss and weighed by the part of a clip norm that their gradient
 has, because the loss of an example that is fitted well consists of rounding errors. Matrix products add up in another
 order for one row than for many, so float32 results differ by about 1e-6 of their size, in deep networks by 1e-5. A
-larger difference has to vanish in float64. Above :data:`~discreet.pytorch.checks.mixing.LOOSE` it is refused even
-then: the release is made of float32 numbers, and there one example does change what the others add.
+larger difference has to vanish in float64. Above :data:`~discreet.pytorch.checks.batch_dependence.LOOSE` it is
+refused even then: the release is made of float32 numbers, and there one example does change what the others add.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torch import Tensor
 
 from discreet.core.clipping import ClipRule, PerBlock
 from discreet.errors import CheckFailed
+from discreet.pytorch.checks.batch_dependence import LOOSE, rounds_coarsely
 from discreet.pytorch.checks.generators import Draws
 from discreet.pytorch.checks.isolation import isolated
-from discreet.pytorch.checks.mixing import LOOSE, rounds_coarsely
 from discreet.pytorch.checks.spot_check import not_recording
-from discreet.pytorch.clipped_sum import ClippedSum, Seen
-from discreet.pytorch.grid_sums import squares_of
+from discreet.pytorch.clipped_sum import ClippedSum, ExampleNorms
+from discreet.pytorch.integer_gradients import squares_of
 from discreet.pytorch.per_example import loss_and_gradients, move_like, rebuild, select_alone
 from discreet.pytorch.refusals import MEETS_OTHERS, MIXES, NOT_ALONE, ROUNDING_GROWS
 
@@ -96,7 +96,7 @@ class SingleExamples:
             must = self.steps <= FIRST_STEPS or (collated is not None and collated.must_compare)
             if not self._draws and (must or one_in(self._one_in())):
                 self._places = chosen_places(self.steps, count) if collated is None else collated.places
-                self._sum.seen = Seen()
+                self._sum.seen = ExampleNorms()
         self._started = time.perf_counter()
 
     def after_sum(self, examples: Any, collated: Collated | None) -> None:
@@ -117,7 +117,7 @@ class SingleExamples:
         affordable = self._of_one / (SHARE * self._of_step) if self._of_step else 1.0
         return min(max(affordable, 1.0), AT_LEAST)
 
-    def _compare(self, seen: Seen, examples: Any, collated: Collated | None, norms: bool) -> bool:
+    def _compare(self, seen: ExampleNorms, examples: Any, collated: Collated | None, norms: bool) -> bool:
         """Refuse foreign losses and norms; False if something was drawn, so that there is nothing to compare."""
         for number, place in enumerate(self._places):
             one = select_alone(examples, place) if collated is None else collated.alone[number]
@@ -162,7 +162,7 @@ def tolerance_of(clipped_sum: ClippedSum) -> float:
     return MOST_ROUNDED[torch.float64 if kinds == {torch.float64} else torch.float32]
 
 
-def difference_of(rule: ClipRule, seen: Seen, alone: Alone, place: int, *, anywhere: bool) -> float:
+def difference_of(rule: ClipRule, seen: ExampleNorms, alone: Alone, place: int, *, anywhere: bool) -> float:
     """Return how far an example alone is from the one in the batch, in parts of its loss and in clip norms.
 
     With ``anywhere`` a collation may have changed the order: the example that is nearest counts.
@@ -229,7 +229,7 @@ def agrees_in_float64(of: ClippedSum, examples: Any, one: Any, place: int, colla
         return False
     try:
         again = twin_in_float64(of)
-        again.seen = seen = Seen()
+        again.seen = seen = ExampleNorms()
         again(rebuild(examples, _as_double))
         found = Alone(again, rebuild(one, _as_double), with_norms=True)
     except Exception:  # a model that cannot be copied, or is made for one type only

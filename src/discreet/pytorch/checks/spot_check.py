@@ -12,7 +12,7 @@ more with probability 1/2 or more, and that part is measured. A fault in what si
 of them is computed alone.
 
 Where the model or ``collate`` draws random numbers, all pieces and the batch itself are computed with the draws of
-:mod:`~discreet.pytorch.checks.steady`, which do not depend on the batch.
+:mod:`~discreet.pytorch.checks.deterministic_rng`, which do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from torch import Tensor
 
 from discreet.core.clipping import ClipRule, Flat
 from discreet.errors import CheckFailed
+from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.generators import Draws
-from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.gradients import Sums
-from discreet.pytorch.grid_sums import factors_of, squares_of
+from discreet.pytorch.integer_gradients import factors_of, squares_of
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.per_example import (
     loss_and_gradients,
@@ -64,7 +64,7 @@ DESCRIPTION = (
     f"changes what others add by more than {2 * LIMIT} clip norms stays unseen in n later steps that hold it with "
     f"chance at most (1 - 1/{2 * ONE_IN})^n"
 )
-STEADY_DESCRIPTION = (
+DETERMINISTIC_DESCRIPTION = (
     "where the model or collate draws random numbers, and for sharded models, the sum of the batch was computed once "
     "more for this comparison, with draws that do not depend on the batch"
 )
@@ -173,7 +173,7 @@ class SpotCheck:
                     return
             whole = examples if pieces.whole is None else self._on_device(pieces.whole)
             for varied in (True, False):
-                with steady_draws(varied=varied):
+                with deterministic_draws(varied=varied):
                     left = self._without_alone(sum_of(whole), pieces)
                     if self._norm_without_halves(left, pieces, sum_of) <= allowed:
                         return

@@ -57,7 +57,7 @@ class Shift(KeptRows):
         return grad.reshape(self.examples, *self.source.tensor.shape)
 
 
-class Scale(Shift):
+class Scaling(Shift):
     """``x * w``; the other factor may be computed only when it is needed."""
 
     def __init__(
@@ -79,7 +79,7 @@ Compiled = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor] | None]
 """From input, output gradient and the number of examples to the gradients of weight and bias; None if it cannot."""
 
 
-class NormalisedScale(Scale):
+class NormalisedScale(Scaling):
     """The weight of a normalised layer; ``bias`` is that of the same call."""
 
     def __init__(
@@ -138,7 +138,7 @@ def multiply(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if (left and right) or not isinstance(other, Tensor):
         return None
     values = (left.value if left else args[0], right.value if right else args[1])
-    return func(*values), [Scale(source, other)]
+    return func(*values), [Scaling(source, other)]
 
 
 def expand(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -38,7 +38,7 @@ class Layout:
 
     Inside a model the batch may be the first dimension, or the second (time first), or folded together with time or
     with channels into one. It is never guessed from shapes, as a sequence may happen to be as long as the batch: see
-    :mod:`discreet.pytorch.ownership`.
+    :mod:`discreet.pytorch.batch_axis`.
     """
 
     dim: int

@@ -15,7 +15,7 @@ from discreet.trusted.session import EventPermit, Session
 Array = NDArray[np.float64]
 
 
-class Records:
+class ClippedRecords:
     """Private rows of a session, and the number of records that is public.
 
     ``number_is_exact`` says that the public number is the true one, as it is under replace-one neighbours.

@@ -1,14 +1,14 @@
 """How exact a clipped mean can be: the theorem, with sharp constants.
 
-Let n records of dimension d be drawn from a law with E |x|^2 <= s^2, and let each be clipped to norm C. With
+Let n records of dimension d be drawn from a distribution with E |x|^2 <= s^2, and let each be clipped to norm C. With
 noise of variance v C^2 on each coordinate of the sum, the mean squared error of their mean is at most
 
     min(s, C)^2 / n  +  b s^4 / (16 C^2)  +  d v C^2 / n^2
 
 for the sampling, the bias of clipping and the noise. Here b = 1 for l2 clips (Gaussian noise) and b = d for l1
 clips (Laplace noise). The bias is at most E (|x| - C)+, and (|x| - C)+ <= |x|^2 / (4 C), which is attained
-at |x| = 2 C: the law that is 2 C with probability s^2 / (4 C^2) and else 0 has exactly this bias. For l1 clips,
-|x|_1 <= sqrt(d) |x|_2 makes it the bias of an l2 clip at C / sqrt(d).
+at |x| = 2 C: the distribution that is 2 C with probability s^2 / (4 C^2) and else 0 has exactly this bias. For l1
+clips, |x|_1 <= sqrt(d) |x|_2 makes it the bias of an l2 clip at C / sqrt(d).
 
 The best C balances the last two terms. For numbers with Laplace noise and replace-one neighbours the sum is
 then s^2 / n + sqrt(2) s^2 / (n epsilon); the lecture's clip has 9/4 in place of the root.
@@ -30,7 +30,7 @@ Norm = Literal["l2", "l1"]
 def error_bound(
     event: Noise, clip_norm: float, root_mean_square: float, records: int, dimension: int = 1
 ) -> float:
-    """Root mean squared error of the noisy mean of clipped records, at most, for every law as above.
+    """Root mean squared error of the noisy mean of clipped records, at most, for every distribution as above.
 
     ``event`` is the noise on the sum, so it knows the neighbours: ``Laplace(2 / epsilon)`` for replace-one.
 
@@ -38,7 +38,7 @@ def error_bound(
     >>> round(error_bound(Laplace(2.0), clip_norm, root_mean_square=1.0, records=100) ** 2, 6)
     0.0325
     """
-    release = Sum(event, records, dimension)
+    release = NoisySum(event, records, dimension)
     clip_norm, spread = size("clip_norm", clip_norm), size("root_mean_square", root_mean_square)
     return math.hypot(
         min(spread, clip_norm) / math.sqrt(release.records),
@@ -53,7 +53,7 @@ def best_clip_norm(event: Noise, root_mean_square: float, records: int, dimensio
     >>> round(best_clip_norm(Laplace(2.0), root_mean_square=1.0, records=100), 6)
     2.973018
     """
-    release, spread = Sum(event, records, dimension), size("root_mean_square", root_mean_square)
+    release, spread = NoisySum(event, records, dimension), size("root_mean_square", root_mean_square)
     return math.sqrt(release.clipping_bias(1.0, spread) / release.noise_error(1.0))
 
 
@@ -64,7 +64,7 @@ def lecture_clip_norm(root_mean_square: float, records: int, epsilon: float) -> 
 
 
 @dataclass(frozen=True)
-class Sum:
+class NoisySum:
     """The release of a sum over ``records`` records with noise, as far as its accuracy is concerned."""
 
     noise: Noise

@@ -17,8 +17,8 @@ from discreet.errors import InvalidParameter, one_of, real
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Budget, of_records
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.statistics.mean.clipped_rows import Array, Records
-from discreet.statistics.mean.error_bounds import Noise, Sum, deviation, share
+from discreet.statistics.mean.clipped_rows import Array, ClippedRecords
+from discreet.statistics.mean.error_bounds import Noise, NoisySum, deviation, share
 from discreet.statistics.mean.known import FixedClip, Found, Interval, SecondMoment
 from discreet.statistics.mean.recentring import Ball
 from discreet.statistics.public_records import public_records
@@ -35,8 +35,8 @@ BY_PRODUCT_SHARE = 0.1
 class MeanEstimate(Release):
     """A private mean and what it cost.
 
-    ``predicted_error`` bounds the root mean squared distance between ``value`` and the mean of the law that
-    the records were drawn from, for the laws that ``valid_for`` names. It takes the public number of records
+    ``predicted_error`` bounds the root mean squared distance between ``value`` and the mean of the distribution that
+    the records were drawn from, for the distributions that ``valid_for`` names. It takes the public number of records
     for the true one. ``clip_norm`` is the last one that was used. ``count`` and ``variance`` (of all
     coordinates together, cut off where the records were) are None unless asked for.
     """
@@ -95,7 +95,7 @@ def private_mean(
     main = 1 - BY_PRODUCT_SHARE * len(charged)
     whole_budget = _noise(budget, known, setting, main)
     extra = share(whole_budget, BY_PRODUCT_SHARE)
-    plan = known.plan(Sum(share(whole_budget, main), setting.records, setting.dimension))
+    plan = known.plan(NoisySum(share(whole_budget, main), setting.records, setting.dimension))
     event = Composition(tuple((event, 1) for event in (*plan.events, *[extra] * len(charged))))
     guarantee = certified_cost(event, budget, _hardening_cost(event, budget, setting))
 
@@ -111,7 +111,9 @@ def private_mean(
         most_records=setting.records,
     )
     with opened as session:
-        data = Records(session, session.charge(numbers=setting.dimension, bound=None), rows, setting.records)
+        data = ClippedRecords(
+            session, session.charge(numbers=setting.dimension, bound=None), rows, setting.records
+        )
         found = plan.carry_out(data)
         count, variance = None, None
         if "count" in wanted:
@@ -190,7 +192,7 @@ def _hardening_cost(event: Event, budget: Budget, setting: _Setting) -> float:
     return cost
 
 
-def _variance(data: Records, found: Found, event: Noise) -> float:
+def _variance(data: ClippedRecords, found: Found, event: Noise) -> float:
     """The mean squared distance from the center, cut off at the reach, less that of the mean itself."""
     mean_square = data.noisy_fraction(found.center, found.reach, "square", event) * found.reach**2
     return max(0.0, mean_square - float(np.sum((found.value - found.center) ** 2)))

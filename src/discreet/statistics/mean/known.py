@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from discreet.errors import InvalidParameter, real
-from discreet.statistics.mean.clipped_rows import Array, Records
-from discreet.statistics.mean.error_bounds import Noise, Sum, best_clip_norm, size
+from discreet.statistics.mean.clipped_rows import Array, ClippedRecords
+from discreet.statistics.mean.error_bounds import Noise, NoisySum, best_clip_norm, size
 
 Center = float | Sequence[float]
 
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 class OneRelease:
     """The plan of a mean by one release: fixed before the data is touched."""
 
-    release: Sum
+    release: NoisySum
     center: Array
     clip_norm: float
     spread: float
@@ -43,7 +43,7 @@ class OneRelease:
     def events(self) -> tuple[Noise, ...]:
         return (self.release.noise,)
 
-    def carry_out(self, data: Records) -> Found:
+    def carry_out(self, data: ClippedRecords) -> Found:
         shift = data.noisy_offset(self.center, self.clip_norm, self.release.noise, self.half_width)
         error = math.hypot(
             self.spread / math.sqrt(self.release.records),
@@ -73,7 +73,7 @@ class Interval:
         """How much larger the l1 norm of a record may be than its l2 norm."""
         return math.sqrt(dimension)
 
-    def plan(self, release: Sum) -> OneRelease:
+    def plan(self, release: NoisySum) -> OneRelease:
         half, root = (self.upper - self.lower) / 2, math.sqrt(release.dimension)
         center = np.full(release.dimension, self.lower + half)
         clip_norm = half * root * release.widening * (1 + 1e-15)
@@ -104,7 +104,7 @@ class FixedClip:
         """A given clip norm is meant in one norm; only for numbers they are the same."""
         return 1.0 if dimension == 1 else math.inf
 
-    def plan(self, release: Sum) -> OneRelease:
+    def plan(self, release: NoisySum) -> OneRelease:
         center = as_vector(self.center, release.dimension)
         if self.root_mean_square is None:
             target = "the mean of the clipped records"
@@ -134,7 +134,7 @@ class SecondMoment:
         """How much larger the l1 norm of a record may be than its l2 norm."""
         return math.sqrt(dimension)
 
-    def plan(self, release: Sum) -> OneRelease:
+    def plan(self, release: NoisySum) -> OneRelease:
         best = best_clip_norm(release.noise, self.root_mean_square, release.records, release.dimension)
         return FixedClip(best, self.center, self.root_mean_square).plan(release)
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from discreet.events import Gaussian
-from discreet.statistics.mean.clipped_rows import Array, Records
-from discreet.statistics.mean.error_bounds import Noise, Sum, norm_of, share, size
+from discreet.statistics.mean.clipped_rows import Array, ClippedRecords
+from discreet.statistics.mean.error_bounds import Noise, NoisySum, norm_of, share, size
 from discreet.statistics.mean.known import Center, Found, OneRelease, as_vector, checked_center
 
 QUERIES = 5  # noisy counts in one search: they narrow a range of 1 to 100 down to 15 %
@@ -51,7 +51,7 @@ class Ball:
         """Many releases add up better with Gaussian noise."""
         return math.inf
 
-    def plan(self, release: Sum) -> OneRelease | Recentring:
+    def plan(self, release: NoisySum) -> OneRelease | Recentring:
         center = as_vector(self.center, release.dimension)
         plan = Recentring(release, center, self.radius, *_shares(release))
         if _loudness(plan.first) <= LOUDEST:
@@ -60,14 +60,14 @@ class Ball:
         return OneRelease(release, center, clip_norm, self.radius, 0.0, "every distribution in the ball")
 
 
-class Round(NamedTuple):
+class RecentringRound(NamedTuple):
     """One look at the data: the noise of each count in the search, and the sum that moves the center."""
 
     counts: Noise
-    sum: Sum
+    sum: NoisySum
 
 
-def _shares(release: Sum) -> tuple[Sum, tuple[Round, ...]]:
+def _shares(release: NoisySum) -> tuple[NoisySum, tuple[RecentringRound, ...]]:
     """The sum of the first round, and the later rounds: growing shares of the budget of ``release``.
 
     So little is lost on rounds that only search. Laplace releases add up worse, so they get fewer rounds that
@@ -79,10 +79,12 @@ def _shares(release: Sum) -> tuple[Sum, tuple[Round, ...]]:
     sums = weights / weights.sum() * (1 - counting)
     counts = weights / (QUERIES * weights[1:].sum() + weights[-1]) * counting
     first, *others = (replace(release, noise=share(release.noise, part)) for part in sums)
-    return first, tuple(Round(share(release.noise, c), s) for c, s in zip(counts[1:], others, strict=True))
+    return first, tuple(
+        RecentringRound(share(release.noise, c), s) for c, s in zip(counts[1:], others, strict=True)
+    )
 
 
-def _loudness(release: Sum) -> float:
+def _loudness(release: NoisySum) -> float:
     """Length of the noise on the mean, in clip norms and in the norm that is clipped."""
     return release.noise_error(1.0) * release.widening
 
@@ -95,18 +97,18 @@ class Recentring:
     spread, for the prediction of the error.
     """
 
-    release: Sum
+    release: NoisySum
     center: Array
     radius: float
-    first: Sum
-    rounds: tuple[Round, ...]
+    first: NoisySum
+    rounds: tuple[RecentringRound, ...]
 
     @property
     def events(self) -> tuple[Noise, ...]:
         searches = (event for step in self.rounds for event in (*[step.counts] * QUERIES, step.sum.noise))
         return (self.first.noise, *searches, self.rounds[-1].counts)
 
-    def carry_out(self, data: Records) -> Found:
+    def carry_out(self, data: ClippedRecords) -> Found:
         average, clip_norm = _Average(data.records), self.radius * self.release.widening
         average.include(self.center, data, clip_norm, self.first, 0.0)
         noise = _loudness(self.first) * clip_norm
@@ -140,7 +142,7 @@ class Recentring:
 
 
 def _distance_of_most(
-    data: Records, center: Array, between: tuple[float, float], beyond: float, counts: Noise
+    data: ClippedRecords, center: Array, between: tuple[float, float], beyond: float, counts: Noise
 ) -> float:
     """The distance from the center beyond which a share ``beyond`` of the records lies.
 
@@ -155,7 +157,7 @@ def _distance_of_most(
     return math.sqrt(low * high)
 
 
-def _spread(data: Records, center: Array, clip_norm: float, event: Noise) -> float:
+def _spread(data: ClippedRecords, center: Array, clip_norm: float, event: Noise) -> float:
     """The root mean square distance of clipped records from the center, plus twice its noise."""
     fraction = data.noisy_fraction(center, clip_norm, "square", event)
     return clip_norm * math.sqrt(min(1.0, max(0.0, fraction) + 2 * data.fraction_noise(event)))
@@ -166,8 +168,8 @@ class _Average:
     """The rounds' estimates, weighted by how little noise they have, and the error of their average.
 
     All rounds see the same records, so their sampling errors and biases add up; their noise is independent.
-    On a symmetric law, clipping around a center that is off by e has a bias of at most e times the share that
-    is clipped: what is cut off is odd around the center, and moves no faster than the center does.
+    On a symmetric distribution, clipping around a center that is off by e has a bias of at most e times the share
+    that is clipped: what is cut off is odd around the center, and moves no faster than the center does.
     """
 
     records: int
@@ -175,7 +177,9 @@ class _Average:
     values: list[Array] = field(default_factory=list)
     rounds: list[tuple[float, float, float]] = field(default_factory=list)  # noise, clip norm, bias
 
-    def include(self, center: Array, data: Records, clip_norm: float, release: Sum, bias: float) -> None:
+    def include(
+        self, center: Array, data: ClippedRecords, clip_norm: float, release: NoisySum, bias: float
+    ) -> None:
         """One more round: move the center by the noisy mean of the records clipped around it."""
         moved = data.noisy_offset(center, clip_norm, release.noise, math.inf)
         self.values.append(center + moved)
