@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
 # The one list of arrows: a room may import those before it. Rooms of one line do not import one another.
 ORDER = (
+    ("error_texts", "leftovers"),
     ("errors", "numba_cache", "engines", "guarantee_text"),
     ("files",),
     ("folders",),

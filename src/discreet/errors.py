@@ -35,10 +35,13 @@ from __future__ import annotations
 
 import math
 import numbers
-import re
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
+
+from discreet.error_texts import cut as cut
+from discreet.error_texts import finite_within, shown
+from discreet.error_texts import without_passwords as without_passwords
 
 
 class DiscreetError(Exception):
@@ -49,7 +52,7 @@ class InvalidParameter(DiscreetError, ValueError):
     """A parameter is outside the values for which the answer means anything."""
 
     def __init__(self, name: str, value: object, requirement: str) -> None:
-        super().__init__(f"{name}={_show(value)}: {requirement}")
+        super().__init__(f"{name}={shown(value, _plain_scalar(value))}: {requirement}")
         self.name = name
         self.value = value
         self.requirement = requirement
@@ -156,48 +159,6 @@ def missing_extra(needs: str, extra: str, otherwise: str = "") -> MissingDepende
     return MissingDependency(f"{needs}: {remedy}{otherwise}.")
 
 
-_PASSWORD = re.compile(
-    r"(?P<user>[a-z][a-z0-9+.-]*:/{1,2}[^\s:@/?#]*):\S*@|(?P<word>password=)[^\s&'\"]+", re.IGNORECASE
-)
-
-
-def without_passwords(text: str) -> str:
-    """The text with passwords in addresses replaced by stars: whatever is shown to anybody goes through here.
-
-    >>> without_passwords("no answer from postgresql://ann:s3cret@host/db?password=s3cret")
-    'no answer from postgresql://ann:***@host/db?password=***'
-    """
-    return _PASSWORD.sub(
-        lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text
-    )
-
-
-_LONG = 24  # cells of a list that nobody would type
-
-
-def _show(value: object) -> str:
-    """The value as its owner typed it; numpy scalars as plain numbers; long values cut.
-
-    Of an array, a frame or a long list, only what it is: it may be the records, in the place of another parameter.
-    """
-    plain = _plain_scalar(value)
-    if isinstance(plain, numbers.Real) and not isinstance(plain, bool):
-        value = int(plain) if isinstance(plain, numbers.Integral) else float(plain)
-    shape: object = getattr(value, "shape", None)
-    long = isinstance(value, list | tuple | dict | set) and len(value) > _LONG
-    if long or shape or hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__"):
-        return f"<{type(value).__name__}>"
-    return cut(without_passwords(repr(value)))
-
-
-def cut(text: str) -> str:
-    """A text of 80 letters at most; a path keeps its end, which is what tells the file."""
-    if len(text) <= 80:
-        return text
-    is_path = "/" in text and not any(letter.isspace() or letter in "{}[]" for letter in text)
-    return f"{text[:20]}...{text[-57:]}" if is_path else text[:77] + "..."
-
-
 def real(
     name: str,
     value: object,
@@ -227,13 +188,8 @@ def real(
     )
     if inside:
         return number + 0.0  # there is one zero, not two
-    limits = [
-        f"{word} {limit:g}"
-        for word, limit in (("above", above), ("at least", at_least), ("below", below), ("at most", at_most))
-        if limit is not None
-    ]
-    requirement = "must be a finite number" + (" " + " and ".join(limits) if limits else "") + "."
-    raise InvalidParameter(name, value, f"{requirement} {remedy}".rstrip())
+    limits = {"above": above, "at least": at_least, "below": below, "at most": at_most}
+    raise InvalidParameter(name, value, f"{finite_within(limits)} {remedy}".rstrip())
 
 
 def whole(name: str, value: object, *, at_least: int, at_most: int | None = None, remedy: str = "") -> int:

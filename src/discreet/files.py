@@ -20,9 +20,7 @@ import errno
 import hashlib
 import json
 import os
-import re
 import secrets
-import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from discreet.errors import InvalidParameter
+from discreet.leftovers import name_errors_after, remove_leftovers
 
 try:
     import fcntl
@@ -45,7 +44,7 @@ _PUBLIC, _SECRET = 0o666, 0o600
 def write_whole(
     path: str | os.PathLike[str], content: bytes | str, *, secret: bool = False, sync: bool = True
 ) -> None:
-    """The file has its new content or its old one.
+    """Replace the content of a file, completely or not at all.
 
     ``secret``: only its owner can read it. Without ``sync`` a power cut may bring the old content back.
     """
@@ -57,13 +56,13 @@ def write_whole(
 def whole_file(
     path: Path, mode: str = "w", *, secret: bool = False, sync: bool = True, like: Path | None = None
 ) -> Iterator[IO[Any]]:
-    """A file to write to. Under its own name it appears at the end, or not at all.
+    """Open a file to write to, which appears under its own name at the end, or not at all.
 
     ``like`` is a file whose permissions it gets, as far as the process's umask leaves them.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    remove_leftovers(path)
+    remove_leftovers(path, lock_now)
     with name_errors_after(path):
         allowed = _PUBLIC if like is None else stat.S_IMODE(like.stat().st_mode) & _PUBLIC
         part, descriptor = new_part(path, _SECRET if secret else allowed)
@@ -105,15 +104,15 @@ def hold_lock(path: Path, refusal: Exception) -> Iterator[None]:
     """Hold a lock, or raise ``refusal`` at once if another process does. It ends with the process at the latest."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _SECRET)
     try:
-        if not _lock(descriptor):
+        if not lock_now(descriptor):
             raise refusal
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
-    """True if nobody else holds this file or folder; then we do."""
+def lock_now(descriptor: int) -> bool:
+    """Lock a file or folder by its descriptor, and return whether nobody else holds it."""
     if not LOCKS:
         return True
     try:
@@ -124,7 +123,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def new_part(path: Path, mode: int | None) -> tuple[Path, int]:
-    """A new part of ``path`` (a folder without ``mode``) and the descriptor through which it is locked."""
+    """Return a new part of ``path`` (a folder without ``mode``) and the descriptor through which it is locked."""
     while True:
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         if mode is None:
@@ -132,42 +131,13 @@ def new_part(path: Path, mode: int | None) -> tuple[Path, int]:
             descriptor = os.open(part, os.O_RDONLY) if LOCKS else -1
         else:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        if _lock(descriptor) and part.exists():
+        if lock_now(descriptor) and part.exists():
             return part, descriptor
         os.close(descriptor)  # swept away by another process before it was locked
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove the parts of ``path`` that nobody writes any more."""
-    if not LOCKS:
-        return
-    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.part")
-    with suppress(OSError):
-        for part in [entry for entry in os.scandir(path.parent) if ours.fullmatch(entry.name)]:
-            _remove_if_left(Path(part))
-
-
-def _remove_if_left(part: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            if _lock(descriptor):
-                shutil.rmtree(part) if part.is_dir() else part.unlink()
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def name_errors_after(path: Path) -> Iterator[None]:
-    """Errors name the file that was asked for, not its part."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
 def sync_folder(folder: Path) -> None:
-    """New names in a folder are on disk, too."""
+    """Sync a folder, so that new names in it are on disk."""
     if os.name == "posix":
         directory = os.open(folder, os.O_RDONLY)
         try:
@@ -177,17 +147,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def canonical(data: object) -> str:
-    """The one text of ``data``."""
+    """Return the canonical JSON text of ``data``."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(data: object) -> str:
-    """SHA-256 of the canonical text."""
+    """Return the SHA-256 of the canonical text."""
     return hashlib.sha256(canonical(data).encode()).hexdigest()
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    """A JSON object without NaN, infinities or keys that occur twice; ``name`` is for the error."""
+    """Parse a JSON object without NaN, infinities or keys that occur twice; ``name`` is for the error."""
     try:
         data = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
     except (ValueError, TypeError, RecursionError) as error:
@@ -198,7 +168,7 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """What a TOML text says; ``name`` is for the error."""
+    """Parse a TOML text; ``name`` is for the error."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -207,7 +177,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def read_text(path: str | PathLike[str], most_bytes: int = 2**26) -> str:
-    """The text in a file, unless it is too large to be a document of ours."""
+    """Return the text in a file, unless it is too large to be a document of ours."""
     with Path(path).open("rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

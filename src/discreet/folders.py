@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from discreet.files import LOCKS, name_errors_after, new_part, remove_leftovers, sync_folder
+from discreet.files import LOCKS, lock_now, new_part, sync_folder
+from discreet.leftovers import name_errors_after, remove_leftovers
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     with name_errors_after(path):
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path)
+        remove_leftovers(path, lock_now)
         part, descriptor = new_part(path, None)
     try:
         yield part

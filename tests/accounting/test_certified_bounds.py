@@ -3,23 +3,24 @@
 import numpy as np
 import pytest
 
-from discreet.accounting.certified_bounds import SingleRelease, proved_epsilon
 from discreet.accounting.curve import account
 from discreet.accounting.discretisation import LossDistribution
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
 from discreet.accounting.optimistic import refuted_epsilon
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.sampled_pairs import FixedSize, GroupPair
-from discreet.accounting.search import composed as one_direction
+from discreet.accounting.search import proved_epsilon
 from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.composition import optimal_composition, optimal_composition_delta
 from support import accounting_reference as ref
+from support import compositions
+from support.compositions import one_step
 
 DIRECTIONS = ("remove", "add")
 
 
 def composed(pair, count):
-    return one_direction([LossDistribution(pair, pair, count)])
+    return compositions.composed([LossDistribution(pair, pair, count)])
 
 
 def sampled(noise, rate, direction):
@@ -245,10 +246,10 @@ def test_two_gaussians_and_a_laplace_by_integration():
     curve = ref.SampledCurve(ref.GaussianCurve(1.0), 0.1)
     for epsilon in (0.0, 0.3, 0.9, 2.0):
         exact = float((atoms.masses * ref.hockey_stick(curve, epsilon - atoms.losses)).sum())
-        lower, upper = one_direction(plds).delta_bounds(epsilon, 1e-3)
+        lower, upper = compositions.composed(plds).delta_bounds(epsilon, 1e-3)
         assert lower <= exact * (1 + 1e-6)
         assert exact * (1 - 1e-6) <= upper
-        assert one_direction(plds[::-1]).delta_bounds(epsilon, 1e-3) == pytest.approx(
+        assert compositions.composed(plds[::-1]).delta_bounds(epsilon, 1e-3) == pytest.approx(
             (lower, upper), rel=1e-3
         )
 
@@ -287,7 +288,7 @@ def test_several_kinds_of_gaussians_are_one():
         for mu, n in ((0.1, 30), (0.7, 2), (0.02, 400))
     ]
     mu = (0.01 * 30 + 0.49 * 2 + 0.0004 * 400) ** 0.5
-    lower, upper = one_direction(plds).epsilon_bounds(1e-6, 1e-4)
+    lower, upper = compositions.composed(plds).epsilon_bounds(1e-6, 1e-4)
     exact = gaussian_epsilon_bounds(1e-6, mu)
     assert lower <= exact.upper
     assert exact.lower <= upper
@@ -353,7 +354,7 @@ ONE = [
 
 @pytest.mark.parametrize(("pair", "curve"), ONE)
 def test_one_release_is_exact_up_to_rounding(pair, curve):
-    step = SingleRelease(LossDistribution(pair, pair, 1))
+    step = one_step(LossDistribution(pair, pair, 1))
     for epsilon in (0.0, 1e-3, 0.009, 0.3, 1.9, 5.0):
         lower, upper = step.delta_bounds(epsilon, 1e-3)
         exact, tail = float(ref.hockey_stick(curve, epsilon)), float(ref.tail_mass(curve, epsilon))
@@ -369,7 +370,7 @@ def test_one_release_is_exact_up_to_rounding(pair, curve):
 
 def test_one_release_is_also_what_the_lattice_says():
     pair = sampled(1.0, 0.05, "remove")
-    exact = SingleRelease(LossDistribution(pair, pair, 1)).epsilon_bounds(1e-6, 1e-3)
+    exact = one_step(LossDistribution(pair, pair, 1)).epsilon_bounds(1e-6, 1e-3)
     lower, upper = composed(pair, 1).epsilon_bounds(1e-6, 1e-3)
     assert lower <= exact.upper
     assert exact.lower <= upper
@@ -426,21 +427,23 @@ DIFFERENT = [
 def test_mixtures_are_ordered_and_keep_their_order(parts, delta):
     """Lower below upper, the same in either order, and no less than the larger part alone."""
     plds = [LossDistribution(pair, pair, count) for pair, count in parts]
-    forward, backward = (one_direction(order).epsilon_bounds(delta, 1e-3) for order in (plds, plds[::-1]))
+    forward, backward = (
+        compositions.composed(order).epsilon_bounds(delta, 1e-3) for order in (plds, plds[::-1])
+    )
     for bounds in (forward, backward):
         assert bounds.lower <= bounds.upper < np.inf
     assert forward.lower <= backward.upper
     assert backward.lower <= forward.upper
     assert forward.upper - forward.lower <= 1e-2 * forward.upper
     for pld in plds:
-        assert one_direction([pld]).epsilon_bounds(delta, 1e-2).lower <= forward.upper
+        assert compositions.composed([pld]).epsilon_bounds(delta, 1e-2).lower <= forward.upper
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_staying_below_is_proved_where_it_is_true_and_only_there(reverse):
     pair = Sampled(GaussianPair(0.7), 0.02)
     pld = LossDistribution(*[Reversed(pair) if reverse else pair] * 2, 500)
-    composed = one_direction([pld])
+    composed = compositions.composed([pld])
     lower, upper = composed.epsilon_bounds(1e-6, 1e-4)
     assert composed.stays_below(1e-6, 1.02 * upper, 0.01)
     assert not composed.stays_below(1e-6, 0.9999 * lower, 0.01)  # a twin that says yes too early
@@ -449,7 +452,7 @@ def test_staying_below_is_proved_where_it_is_true_and_only_there(reverse):
 def test_the_worse_direction_alone_decides_epsilon():
     pair = Sampled(GaussianPair(0.7), 0.02)
     both = [
-        one_direction([LossDistribution(p, p, 500)]).epsilon_bounds(1e-6, 1e-3)
+        compositions.composed([LossDistribution(p, p, 500)]).epsilon_bounds(1e-6, 1e-3)
         for p in (pair, Reversed(pair))
     ]
     curve = account(PoissonSampled(0.02, Gaussian(1 / 0.7)) * 500)

@@ -9,12 +9,12 @@ import pytest
 
 import discreet.accounting.convolve_direct as rounded
 from discreet import Gaussian, PoissonSampled, account
-from discreet.accounting.certified_bounds import proved_epsilon
 from discreet.accounting.convolve_direct import Direct, Piece, RoundedLoss, mixture
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.optimistic import delta_lower, refuted_epsilon
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.sampled_pairs import GroupPair
+from discreet.accounting.search import proved_epsilon
 from support import accounting_reference as ref
 
 PAIRS = {

@@ -22,7 +22,7 @@ from discreet.accounting.discretisation import LossDistribution
 from discreet.accounting.dominating import Relation, dominating, without_sampling
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
-from discreet.accounting.search import composed
+from support.compositions import composed
 
 FAR_OUT = [
     (1e-6, 0.5, 10**7, 1e-6),  # asked for 47 GB once

@@ -12,6 +12,7 @@ from discreet import ApproximateDP, Bounds, Gaussian, Laplace, PoissonSampled, a
 from discreet.accounting.discretisation import LossDistribution
 from discreet.accounting.max_loss import delta_near_largest, epsilon_near_largest
 from discreet.accounting.pairs import DiscretePair, LaplacePair
+from discreet.accounting.search import CurveSearch
 
 
 def responses_delta(epsilon_one, count, at):
@@ -107,9 +108,7 @@ def test_a_direction_beyond_its_largest_loss_costs_nothing(monkeypatch):
     curve = account(PoissonSampled(0.001, Gaussian(0.5)) * 100)
     reach = -100 * np.log1p(-0.001)
     looked = []
-    monkeypatch.setattr(
-        type(curve), "_delta_of", lambda self, direction, *_: looked.append(direction) or Bounds(0, 0)
-    )
+    monkeypatch.setattr(CurveSearch, "_delta_in", lambda self, direction, *_: looked.append(direction) or 0.0)
     curve.delta_bounds(1.1 * reach)
     assert looked == ["remove"]
     curve.delta_bounds(0.9 * reach)

@@ -47,11 +47,13 @@ from discreet.events import (
     BoundedRange,
     DiscreteLaplace,
     FixedSizeSampled,
+    MixtureOfGaussians,
     RandomlyAllocated,
     SampledWithReplacement,
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
+from discreet.guarantee import Bounds
 from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filter_search
 
 EVENTS = {
@@ -121,8 +123,9 @@ def test_windows_floors_and_steps_that_fit_nothing(monkeypatch, name, value):
 @pytest.mark.parametrize("value", GARBAGE)
 def test_roots_and_lower_bounds_that_are_garbage(monkeypatch, name, value):
     for module, helper, twin in (
-        (certified_bounds, "crossing_point", lambda *_: value),
-        (certified_bounds, "refuted_epsilon", lambda *_: value),
+        (search, "crossing_point", lambda *_: value),
+        (search, "proved_epsilon", lambda *_: value),
+        (search, "epsilon_on", lambda *_: value),
         (search, "refuted_epsilon", lambda *_: value),
         (search, "delta_lower", lambda *_: (value, value)),
         (discretisation, "tangents", lambda pair, losses, accuracy: np.full(len(losses), value)),
@@ -147,6 +150,88 @@ def test_a_search_that_returns_garbage(monkeypatch, name, value):
     monkeypatch.setattr(search.Search, "epsilon", lambda *_: value)
     monkeypatch.setattr(search.Search, "estimate_epsilon", lambda *_: value)
     still_sound(name)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_search_of_the_curve_that_returns_garbage(monkeypatch, name, value):
+    """Without points that were noted there is no upper bound but the largest loss."""
+    for method in (
+        "epsilon",
+        "delta",
+        "lower_epsilon",
+        "lower_delta",
+        "vanishes",
+        "_delta_in",
+        "_near_largest",
+    ):
+        monkeypatch.setattr(search.CurveSearch, method, lambda *_: value)
+        still_sound(name)
+        monkeypatch.undo()
+    for searcher in (search.Search, search.OneStepSearch):
+        for method in ("epsilon_bounds", "delta_bounds"):
+            monkeypatch.setattr(searcher, method, lambda *_: Bounds(value, value))
+            still_sound(name)
+            monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_direction_that_nobody_proved_has_no_upper_bound(monkeypatch, name):
+    """A search that only claims that the other direction stays below, or that asks about one of them twice."""
+    for searcher in (search.Search, search.OneStepSearch):
+        monkeypatch.setattr(searcher, "stays_below", lambda *_: True)
+    still_sound(name)
+    if dominating(EVENTS[name], Relation("add-remove", 1)).symmetric:
+        return
+    monkeypatch.undo()
+    right = search.CurveSearch._in_direction
+    for turned in ("remove", "add"):
+        monkeypatch.setattr(
+            search.CurveSearch,
+            "_in_direction",
+            lambda self, _, quality, name=turned: right(self, name, quality),
+        )
+        still_sound(name)
+
+
+def test_notes_of_a_proof_are_those_of_its_own_distributions():
+    """What is noted of one direction is no bound on the other, and no search can note an epsilon below 0."""
+    event = EVENTS["sampled"]
+    proof = account(event)._proof()
+    lattice = search.Search(proof.plds("remove", certified_bounds.ROUGH), "remove", certified_bounds.ROUGH)
+    design, _ = lattice.design_at(DELTA, 1e-3)
+    evidence = proof.on_grid("remove", certified_bounds.ROUGH, design, False)
+    assert evidence.note(TRUTH["sampled"][0] * 1.01) <= DELTA
+    largest = proof.epsilon(DELTA)
+    assert largest >= proof.largest_loss("add")  # nothing else is known of the other direction
+    for value in (-1.0, math.nan, math.inf, -math.inf):
+        with suppress(*REFUSALS):
+            evidence.note(value)
+    assert proof.epsilon(DELTA) == largest
+    assert proof.delta(0.0) == 1.0
+    with pytest.raises(ValueError, match="moments"):
+        account(event + ZeroConcentratedDP(0.1))._proof().plds("remove")
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+@pytest.mark.parametrize("steps", [1, 40])
+def test_outcomes_of_mixtures_that_are_garbage_are_refused(monkeypatch, value, steps):
+    event = MixtureOfGaussians(2.0, (0.0, 1.0, 2.0), (0.9, 0.07, 0.03)) * steps
+    truth = account(event).epsilon_bounds(DELTA).lower, account(event).delta_bounds(EPSILON).lower
+    right = pair_ranges.MixtureRange.propose_outcomes
+    for twin in (
+        lambda self, losses: np.full(len(losses), value),
+        lambda self, losses: right(self, losses) + 0.1,
+        lambda self, losses: right(self, losses)[::-1],
+    ):
+        monkeypatch.setattr(pair_ranges.MixtureRange, "propose_outcomes", twin)
+        for ask, at, least in (
+            (account(event).epsilon, DELTA, truth[0]),
+            (account(event).delta, EPSILON, truth[1]),
+        ):
+            with suppress(*REFUSALS):
+                assert ask(at) >= least * (1 - 1e-9)
+        monkeypatch.undo()
 
 
 RANGED = {

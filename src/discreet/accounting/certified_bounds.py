@@ -1,31 +1,30 @@
-"""Certified bounds for one direction of a composition: an epsilon counts when a bound on its delta was checked.
+"""Proved points above a privacy curve: (epsilon, delta) counts when a bound on delta at epsilon was computed here.
 
-A search (:mod:`~discreet.accounting.search`) chooses lattices and returns a lower bound. The upper end of every
-answer is kept here, by the :class:`Proof` that builds what the search proposes: it was checked against the proved
-``delta_upper`` of a lattice or of sums in positive arithmetic.
+A search (:mod:`~discreet.accounting.search`) proposes grids, resolutions and epsilons, and finds lower bounds. Upper
+bounds come from :class:`Proof` alone, which builds what is proposed from the distributions of the event and reads it
+there.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.convolve_direct import Direct, mixture
-from discreet.accounting.discretisation import Design, LossDistribution, build
+from discreet.accounting.discretisation import CUT, Design, LossDistribution, build
+from discreet.accounting.dominating import Direction, Dominating, Tolerances
 from discreet.accounting.lattice import LossLattice, cell_accuracy
-from discreet.accounting.optimistic import refuted_epsilon
+from discreet.accounting.max_loss import ULPS, delta_near_largest, largest_loss
 from discreet.accounting.pairs import Pair
-from discreet.accounting.saddlepoint import Bound, crossing_point
 from discreet.accounting.sampled_pairs import GroupPair
-from discreet.errors import real
 from discreet.guarantee import Bounds
 
 DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
-Curve = TypeVar("Curve", LossLattice, Direct)
+ROUGH = Tolerances(1e-12, 1e-2)
+LossDistributionsOf = Callable[[Direction, Tolerances], list[LossDistribution]]
 
 
 def ignore_fp_errors() -> np.errstate:
@@ -33,182 +32,152 @@ def ignore_fp_errors() -> np.errstate:
     return np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
 
 
-def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accuracy: float = 1e-9) -> float:
-    """An epsilon >= 0, as small as found, with upper(epsilon) <= delta; infinity if there is none below ``top``."""
-    if upper(0.0)[0] <= delta:
-        return 0.0
-    epsilon = max(crossing_point(upper, delta, guess, top, accuracy), 0.0)
-    nudge = max(accuracy * epsilon, 1e-15)
-    while epsilon <= min(top, 1e300):
-        if upper(epsilon)[0] <= delta:
-            return epsilon
-        epsilon, nudge = epsilon + nudge, 4 * nudge
-    return np.inf
-
-
-def epsilon_on(curve: LossLattice | Direct, delta: float, guess: float) -> float:
-    """The epsilon that ``curve`` proves at ``delta``, looked for near ``guess``."""
-    return float(proved_epsilon(curve.delta_upper, delta, guess, largest_epsilon(curve)))
-
-
-def largest_epsilon(curve: LossLattice | Direct) -> float:
-    """An epsilon beyond which nobody looks."""
-    end = curve.end + 700.0 / max(curve.tilt, 1e-3) if isinstance(curve, LossLattice) else np.inf
-    return float(min(end, 1e15))
-
-
 def mixtures(plds: Sequence[LossDistribution]) -> list[tuple[GroupPair, int]]:
-    """The distributions as mixtures of Gaussians, for positive arithmetic; empty if one of them is none."""
+    """The distributions as mixtures of Gaussians; empty if one of them is none."""
     pairs = [mixture(pld.upper) if pld.upper is pld.lower else None for pld in plds]
     parts = [(pair, pld.count) for pair, pld in zip(pairs, plds, strict=True) if pair]
     return parts if len(parts) == len(pairs) else []
 
 
-@dataclass
-class Proof:
-    """Builds what a search proposes, and keeps the least upper bound that this has proved.
-
-    ``upper_on`` is the bound that a curve proves, looked for near a guess.
-    """
-
-    plds: Sequence[LossDistribution]
-    upper_on: Callable[[LossLattice | Direct, float], float]
-    upper: float = np.inf
-
-    def on_grid(self, proposed: Design, guess: float) -> tuple[LossLattice, float]:
-        """A lattice and the upper bound that it proves."""
-        return self._note(build(self.plds, proposed), guess)
-
-    def directly(self, delta: float, resolution: float, guess: float) -> tuple[Direct, float]:
-        """Sums in positive arithmetic and the upper bound that they prove."""
-        return self._note(Direct(mixtures(self.plds), delta, resolution), guess)
-
-    def _note(self, curve: Curve, guess: float) -> tuple[Curve, float]:
-        found = self.upper_on(curve, guess)
-        self.upper = min(self.upper, found)
-        return curve, found
-
-
-class Searching(Protocol):
-    """Chooses what a proof builds; returns lower bounds, estimates and proposals, none of which is trusted."""
-
-    def estimate_epsilon(self, delta: float) -> float: ...
-
-    def estimate_delta(self, epsilon: float) -> float: ...
-
-    def epsilon(self, delta: float, tolerance: float, proof: Proof) -> float: ...
-
-    def delta(self, epsilon: float, tolerance: float, proof: Proof) -> float: ...
-
-    def design_at(self, delta: float, tolerance: float) -> tuple[Design, object] | None: ...
-
-
-class Composed:
-    """One direction of a composition; bounds are as tight as ``tolerance`` of the upper one, if possible."""
-
-    def __init__(self, plds: Sequence[LossDistribution], search: Searching) -> None:
-        self.plds = tuple(plds)
-        self.estimate_epsilon, self.estimate_delta = search.estimate_epsilon, search.estimate_delta
-        self._search = search
-
-    def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
-        """Bounds on epsilon at ``delta``."""
-        proof = Proof(self.plds, lambda curve, guess: epsilon_on(curve, delta, guess))
-        with ignore_fp_errors():
-            try:
-                return Bounds(self._search.epsilon(delta, tolerance, proof), proof.upper)
-            except FloatingPointError:  # nothing is known here
-                return Bounds(0.0, np.inf)
-
-    def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
-        """Bounds on delta at ``epsilon``."""
-        proof = Proof(self.plds, lambda curve, guess: max(curve.delta_upper(epsilon)[0], 1e-300))
-        with ignore_fp_errors():
-            try:
-                return Bounds(self._search.delta(epsilon, tolerance, proof), proof.upper)
-            except FloatingPointError:
-                return Bounds(0.0, 1.0)
-
-    def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
-        """Proved that delta at ``epsilon`` is no more than ``delta``, on a grid that fits ``tolerance``.
-
-        That is all that is asked of a direction which is not the worst one, and needs no optimistic distribution.
-        False only says that this grid does not show it.
-        """
-        with ignore_fp_errors():
-            try:
-                proposed = self._search.design_at(delta, tolerance)
-                if proposed is None:
-                    return False
-                return build(self.plds, proposed[0], upper_only=True).delta_upper(epsilon)[0] <= delta
-            except FloatingPointError:
-                return False
-
-
 class SingleRelease:
-    """A single release: its curve is known in closed form, P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+    """The curve of a single release: P(L > epsilon) - e^epsilon Q(L > epsilon)."""
 
-    def __init__(self, pld: LossDistribution) -> None:
-        self.pld, self.plds = pld, (pld,)
-        self._proved: dict[float, float] = {}
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
 
-    def estimate_epsilon(self, delta: float) -> float:
-        """The upper bound itself."""
-        if delta not in self._proved:
-            high = max(self.pld.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
-            self._proved[delta] = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
-        return self._proved[delta]
-
-    def estimate_delta(self, epsilon: float) -> float:
-        return self._upper(epsilon)[0]
-
-    def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
-        upper = self.estimate_epsilon(delta)
-        return Bounds(refuted_epsilon(self._lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
-
-    def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
-        """Proved that delta at ``epsilon`` is no more than ``delta``."""
-        return self._upper(epsilon)[0] <= delta
-
-    def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two distributions, if they differ)."""
-        return Bounds(self._lower(epsilon)[0], self._upper(epsilon)[0])
-
-    def _upper(self, epsilon: float) -> tuple[float, float]:
+    def delta_upper(self, epsilon: float) -> tuple[float, float]:
+        """A proved upper bound on delta(epsilon), and the slope of its logarithm (not proved)."""
         # A little to the left, so that no rounding of a boundary can hide mass.
-        delta, tail, error, infinite = self._exact(self.pld.upper, epsilon * (1 - 1e-13) - 4e-16)
+        delta, tail, error, infinite = self.exact(epsilon * (1 - 1e-13) - 4e-16)
         return min(1.0, delta + error + infinite), -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
-    def _lower(self, epsilon: float) -> tuple[float, float]:
-        delta, tail, error, _ = self._exact(self.pld.lower, epsilon * (1 + 1e-13) + 4e-16)
-        return max(0.0, delta - error), -max(tail - delta, 1e-300) / max(delta, 1e-300)
-
-    @staticmethod
-    def _exact(pair: Pair, epsilon: float) -> tuple[float, float, float, float]:
+    def exact(self, epsilon: float) -> tuple[float, float, float, float]:
         """delta, P(L > epsilon), the error of delta, and the mass at infinite loss."""
         with ignore_fp_errors():
-            cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
+            cells = self.pair.cells(np.array([-np.inf, epsilon, np.inf]))
         p, q = float(cells.p[1]), float(cells.q[1])
         scaled_q = float(np.exp(min(epsilon + np.log(q), 700.0))) if q > 0 else 0.0
-        underflow = float(np.exp(min(epsilon - 690.0, 700.0)))  # what a q below 1e-300 may hide
-        error = (
-            cell_accuracy(float(np.log(max(p, 1e-300))) - max(epsilon, 0.0)) * (p + scaled_q)
-            + underflow
-            + 1e-300
+        underflow = float(np.exp(min(epsilon - 690.0, 700.0))) + 1e-300  # what a q below 1e-300 may hide
+        error = cell_accuracy(float(np.log(max(p, 1e-300))) - max(epsilon, 0.0)) * (p + scaled_q)
+        return max(p - scaled_q, 0.0), p, error + underflow, cells.p_above
+
+
+Curve = TypeVar("Curve", LossLattice, Direct, SingleRelease)
+Points = list[tuple[float, float]]
+
+
+class Evidence(Generic[Curve]):
+    """A curve that bounds one direction from above; what is noted of it counts."""
+
+    def __init__(self, curve: Curve, points: Points) -> None:
+        self.curve: Curve = curve
+        self._points = points
+
+    def note(self, epsilon: float) -> float:
+        """The bound on delta at a proposed ``epsilon``, which counts from now on."""
+        delta: float = self.curve.delta_upper(epsilon)[0]
+        if 0 <= epsilon < np.inf:
+            self._points.append((epsilon, delta))
+        return delta
+
+
+class Hidden(Protocol):
+    """A privacy curve without the probability of full exposure."""
+
+    def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds: ...
+
+    def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds: ...
+
+
+class Proof:
+    """Upper bounds on delta in every direction of an event, without its probability of full exposure.
+
+    Whoever proposes grids and epsilons cannot make a bound too small: only points that were computed from the
+    distributions of the event count, and every direction needs one.
+    """
+
+    def __init__(
+        self, parts: Dominating, plds_of: LossDistributionsOf, unsampled: Callable[[], Hidden | None]
+    ) -> None:
+        self.parts, self._plds_of, self._unsampled = parts, plds_of, unsampled
+        self._points: dict[Direction, Points] = {name: [] for name in parts.directions()}
+        if not parts.boxes:
+            for name, points in self._points.items():
+                points.append((self.largest_loss(name) * (1 + ULPS), 0.0))
+
+    def plds(self, direction: Direction, tolerances: Tolerances = ROUGH) -> list[LossDistribution]:
+        """The loss distributions of all releases; refused where there are black boxes besides."""
+        if self.parts.boxes:
+            raise ValueError("black boxes have moments only")
+        return self._plds_of(direction, tolerances)
+
+    def largest_loss(self, direction: Direction) -> float:
+        """The largest loss in a direction; infinite for Gaussian noise, but for its sampled additions."""
+        return float(np.inf) if self.parts.boxes else largest_loss(self.plds(direction))
+
+    def on_grid(
+        self, direction: Direction, tolerances: Tolerances, design: Design, upper_only: bool
+    ) -> Evidence[LossLattice]:
+        """All releases on a proposed grid."""
+        return Evidence(build(self.plds(direction, tolerances), design, upper_only), self._points[direction])
+
+    def directly(
+        self, direction: Direction, tolerances: Tolerances, delta: float, resolution: float
+    ) -> Evidence[Direct]:
+        """All releases in positive arithmetic."""
+        curve = Direct(mixtures(self.plds(direction, tolerances)), delta, resolution)
+        return Evidence(curve, self._points[direction])
+
+    def one_step(self, direction: Direction, tolerances: Tolerances) -> Evidence[SingleRelease] | None:
+        """The only release; None if there are several."""
+        pld, *others = self.plds(direction, tolerances)
+        single = pld.count == 1 and not others
+        return Evidence(SingleRelease(pld.upper), self._points[direction]) if single else None
+
+    def note_near_largest(self, direction: Direction, epsilon: float) -> None:
+        """Note the bound on delta from the atoms near the largest loss."""
+        self._points[direction].append((epsilon, delta_near_largest(self.plds(direction), epsilon).upper))
+
+    def note_epsilon_by_moments(self, delta: float, about: float) -> None:
+        """Note Chernoff's bound on epsilon; losses that are rare beside ``about`` count as infinite."""
+        for name, points in self._points.items():
+            points.append((self.moments(name, about).epsilon(delta), delta))
+
+    def note_delta_by_moments(self, epsilon: float, about: float) -> None:
+        """Note Chernoff's bound on delta; losses that are rare beside ``about`` count as infinite."""
+        for name, points in self._points.items():
+            points.append((epsilon, self.moments(name, about).delta(epsilon)))
+
+    def moments(self, direction: Direction, about: float) -> Chernoff:
+        """Chernoff's bound for one direction; losses that are rare beside ``about`` count as infinite."""
+        plds = self._plds_of(direction, Tolerances(about * 1e-5, 1e-3))
+        log_tail = float(np.log(about * CUT / (1 + sum(pld.count for pld in plds))))
+        return Chernoff.of([(pld.upper, pld.count) for pld in plds], log_tail, self.parts.boxes)
+
+    def note_epsilon_without_sampling(self, delta: float) -> None:
+        """Note the epsilon of the same releases on all records, which dominate the event in every direction."""
+        if (whole := self._unsampled()) is not None:
+            epsilon = whole._hidden_epsilon(delta, 1e-3).upper
+            for points in self._points.values():
+                points.append((epsilon, delta))
+
+    def note_delta_without_sampling(self, epsilon: float) -> None:
+        """Note the delta of the same releases on all records, which dominate the event in every direction."""
+        if (whole := self._unsampled()) is not None:
+            delta = whole._hidden_delta(epsilon, 1e-2).upper
+            for points in self._points.values():
+                points.append((epsilon, delta))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon at which no direction has more than ``delta``."""
+        return max(
+            min((epsilon for epsilon, bound in points if bound <= delta), default=np.inf)
+            for points in self._points.values()
         )
-        return max(p - scaled_q, 0.0), p, error, cells.p_above
 
-
-def hidden_share(delta: float, infinity_mass: float, rounding: float) -> float:
-    """delta of the rest, given that nothing is exposed."""
-    return (delta - infinity_mass) / (1 - infinity_mass) * rounding if infinity_mass < 1 else -1.0
-
-
-def tolerance_asked(asked: float | None, default: float) -> float:
-    """The tolerance that was asked for, checked, or the default."""
-    if asked is None:
-        return default
-    wanted = real("tolerance", asked, at_least=1e-6, below=1)
-    # One that was asked for is kept everywhere.
-    return wanted if wanted != default else math.nextafter(default, 0.0)
+    def delta(self, epsilon: float) -> float:
+        """The least delta that no direction exceeds at ``epsilon``."""
+        return max(
+            min((bound for place, bound in points if place <= epsilon), default=1.0)
+            for points in self._points.values()
+        )

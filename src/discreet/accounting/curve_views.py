@@ -8,27 +8,26 @@ can lower what they promise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from discreet.accounting.certified_bounds import (
-    DELTA_REMEDY,
-    Composed,
-    SingleRelease,
-    hidden_share,
-    ignore_fp_errors,
-    tolerance_asked,
-)
-from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.certified_bounds import DELTA_REMEDY, Proof, ignore_fp_errors
 from discreet.accounting.dominating import Direction, Dominating, Tolerances
 from discreet.accounting.lattice import LossLattice
 from discreet.accounting.max_loss import ULPS
 from discreet.accounting.noise_formulas import gaussian_power_bounds
 from discreet.accounting.power import chernoff_power, power_near, power_on
-from discreet.accounting.search import Search, bounds_by_all
+from discreet.accounting.search import (
+    CurveSearch,
+    OneStepSearch,
+    Search,
+    bounds_by_all,
+    refuse_wide,
+    tolerance_asked,
+)
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import probability, real
 from discreet.guarantee import AnyNeighbours, Bounds
@@ -43,7 +42,7 @@ class CurveViews(ABC):
 
     neighbours: AnyNeighbours
     _parts: Dominating
-    _composed: Callable[[Direction, Tolerances], Composed | SingleRelease]
+    _search: CurveSearch
     _bulk_lattices: list[LossLattice] | None = None
 
     @abstractmethod
@@ -58,10 +57,6 @@ class CurveViews(ABC):
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> float:
         """The smallest delta proved at ``epsilon``."""
 
-    @property
-    @abstractmethod
-    def _floor(self) -> CurveViews | None: ...
-
     @abstractmethod
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds: ...
 
@@ -69,16 +64,10 @@ class CurveViews(ABC):
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds: ...
 
     @abstractmethod
-    def _simple_epsilon(self, delta: float) -> float: ...
-
-    @abstractmethod
-    def _chernoff(self, about: float) -> Iterator[Chernoff]: ...
-
-    @abstractmethod
     def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds: ...
 
     @abstractmethod
-    def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds: ...
+    def _proof(self) -> Proof: ...
 
     def epsilons(self, deltas: ArrayLike) -> list[Bounds]:
         """As :meth:`epsilon_bounds` at each of many deltas, in the time of a few: one grid serves its neighbours."""
@@ -97,28 +86,30 @@ class CurveViews(ABC):
 
     def _on_one_grid(self, at: float, deltas: list[float]) -> dict[float, Bounds]:
         """Of ``deltas``, those at which the grid for the delta ``at`` is close enough."""
-        trivial = at in (0, 1) or self._parts.infinity_mass.upper > 0 or self._floor is not None
+        trivial = at in (0, 1) or self._parts.infinity_mass.upper > 0 or self._search.floor is not None
         if trivial or self._parts.boxes or not self._parts.plds:
             return {}
         positive = [delta for delta in deltas if 0 < delta < 1]
         tolerances = Tolerances(positive[0] * 1e-5, 1e-3)
-        each = [self._composed(direction, tolerances) for direction in self._parts.directions()]
-        if any(isinstance(one, SingleRelease) for one in each):
+        each = [self._search.in_direction(direction, tolerances) for direction in self._parts.directions()]
+        if any(isinstance(one, OneStepSearch) for one in each):
             return {}  # a single release has no grid
         with ignore_fp_errors():
             return bounds_by_all([Search(one.plds) for one in each], at, positive)
 
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
-        delta = hidden_share(real("delta", delta, above=0, below=1), self._parts.infinity_mass.upper, 1.0)
+        exposed = self._parts.infinity_mass.upper
+        delta = real("delta", delta, above=0, below=1)
+        delta = (delta - exposed) / (1 - exposed) if exposed < 1 else -1.0
         if delta <= 0:
             return np.inf
         if self._parts.boxes:
-            return self._simple_epsilon(delta)
+            return self._search.simple_epsilon(delta)
         if not self._parts.plds:
             return self._hidden_epsilon(delta, 0.02).upper
         # Removing a record is the worse direction wherever the two were compared.
-        return self._composed("remove", Tolerances(delta * 1e-5, 0.02)).estimate_epsilon(delta)
+        return self._search.in_direction("remove", Tolerances(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
     def deltas(self, epsilons: ArrayLike) -> NDArray[np.float64]:
         """The delta proved at each of many epsilons, in the time of a few: looser than :meth:`delta` where tiny.
@@ -159,10 +150,11 @@ class CurveViews(ABC):
         lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY)), wanted).lower
         upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY)), wanted).upper
         upper = min(1.0, upper * (1 + ULPS))
-        if self._floor is not None:
-            lower = self._floor.power_bounds(alarms).lower
+        if self._search.floor is not None:
+            lower = self._search.floor.power_bounds(alarms).lower
         bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
-        return self._as_asked(bounds, "power", tolerance, 1e-280)
+        refuse_wide(bounds, "power", tolerance, 1e-280)
+        return bounds
 
     @ignore_fp_errors()
     def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
@@ -179,12 +171,13 @@ class CurveViews(ABC):
         if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
             return bounds
         tolerances = Tolerances(alarms * 1e-5, tolerance)
-        each = [self._composed(direction, tolerances) for direction in self._parts.directions()]
+        each = [self._search.in_direction(direction, tolerances) for direction in self._parts.directions()]
         return power_near([(one, Search(one.plds)) for one in each], alarms, tolerance, bounds)
 
     def _simple_power(self, alarms: float) -> Bounds:
-        """The bound that always exists, as :meth:`_simple_epsilon`."""
-        bounds = self._chernoff(max(1e-3 * alarms, 1e-30))
+        """The bound that always exists, by moments."""
+        proof, about = self._proof(), max(1e-3 * alarms, 1e-30)
+        bounds = [proof.moments(name, about) for name in self._parts.directions()]
         worst = max(chernoff_power(bound, max(alarms, 1e-30)) for bound in bounds)
         return Bounds(alarms, max(worst, alarms))
 

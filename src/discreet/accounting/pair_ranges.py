@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -224,6 +225,33 @@ class MixtureRange(LossRange):
 
     @abstractmethod
     def _loss(self, outcome: Array) -> tuple[Array, Array]: ...
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        """Outcomes and their losses, as first guesses."""
+        outcomes = np.linspace(-60.0 * self.noise - self.joining, 60.0 * self.noise + self.leaving, 6000)
+        return outcomes, np.maximum.accumulate(self._loss(outcomes)[0])
+
+    def propose_outcomes(self, losses: Array) -> Array:
+        """About the outcomes at which the loss takes these values, by Newton's method."""
+        outcomes, known = self._table
+        guess: Array = np.interp(losses, known, outcomes)
+        for _ in range(8):
+            value, slope = self._loss(guess)
+            error = value - losses
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
+            guess = guess - np.nan_to_num(step)
+            if np.all(np.abs(error) <= 1e-8 * np.maximum(1.0, np.abs(losses))):
+                return np.asarray(guess)  # whose error is the square of this one
+        missed = ~(np.abs(self._loss(guess)[0] - losses) <= 1e-9)  # beside a flat part: bisect
+        low, high = (np.full(int(missed.sum()), end) for end in (outcomes[0], outcomes[-1]))
+        for _ in range(70):
+            middle = (low + high) / 2
+            below = self._loss(middle)[0] < losses[missed]
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        guess[missed] = high
+        return np.asarray(guess)
 
     def outcome_range(self, log_tail: float, size: int) -> Range:
         """Outcomes beyond which the mixture of ``size`` records has about the mass exp(log_tail), on each side."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -66,6 +65,18 @@ class Pair(LossRange, ABC):
         return self.p_range(-np.inf)
 
 
+class MassPair(Pair):
+    """A pair that knows its masses between all boundaries, infinite ones included."""
+
+    @abstractmethod
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
+        """P- and Q-masses of the losses between increasing ``boundaries``."""
+
+    def cells(self, boundaries: Array) -> CellMasses:
+        p, q = self.masses(np.concatenate([[-np.inf], boundaries, [np.inf]]))
+        return CellMasses(p[1:-1], q[1:-1], float(p[0]), float(p[-1]))
+
+
 def normal_masses(z: Array) -> Array:
     """Standard normal masses between increasing points, accurate in both tails."""
     tail = ndtr(-np.abs(z))
@@ -79,7 +90,7 @@ def normal_masses(z: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class GaussianPair(GaussianRange, Pair):
+class GaussianPair(GaussianRange, MassPair):
     """N(mu, 1) against N(0, 1): the loss is N(mu^2/2, mu^2) under P. Symmetric."""
 
     mu: float
@@ -89,14 +100,9 @@ class GaussianPair(GaussianRange, Pair):
         middle, half = boundaries / self.mu, self.mu / 2
         return normal_masses(middle - half), normal_masses(middle + half)
 
-    def cells(self, boundaries: Array) -> CellMasses:
-        p, q = self.masses(boundaries)
-        first, last = boundaries[[0, -1]] / self.mu - self.mu / 2
-        return CellMasses(p, q, float(ndtr(first)), float(ndtr(-last)))
-
 
 @dataclass(frozen=True)
-class LaplacePair(LaplaceRange, Pair):
+class LaplacePair(LaplaceRange, MassPair):
     """Laplace(1 shifted by ``width``) against Laplace(1), ``width`` = shift / scale. Symmetric.
 
     It also dominates every vector of Laplace releases whose shifts add up to ``width``: moving one coordinate
@@ -110,17 +116,17 @@ class LaplacePair(LaplaceRange, Pair):
     def _limits(self) -> tuple[float, float]:
         return -self.width, self.width
 
-    def cells(self, boundaries: Array) -> CellMasses:
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
         inner = np.clip(boundaries, -self.width, self.width)
         p_below = np.where(boundaries < -self.width, 0.0, 0.5 * np.exp((inner - self.width) / 2))
         q_above = np.where(boundaries >= self.width, 0.0, 0.5 * np.exp(-(inner + self.width) / 2))
         p_below = np.where(boundaries >= self.width, 1.0, p_below)
         q_above = np.where(boundaries < -self.width, 1.0, q_above)
-        return CellMasses(np.diff(p_below), -np.diff(q_above), float(p_below[0]), float(1.0 - p_below[-1]))
+        return np.diff(p_below), -np.diff(q_above)
 
 
 @dataclass(frozen=True)
-class Sampled(SampledRange, Pair):
+class Sampled(SampledRange, MassPair):
     """A record takes part with probability ``rate``: ((1 - rate) Q + rate P, Q). The *remove* direction.
 
     Poisson sampling under add-remove neighbours: condition on the sample of the other records (H is jointly
@@ -156,16 +162,9 @@ class Sampled(SampledRange, Pair):
         p, q = self.base.masses(self._base_loss(boundaries))
         return (1 - self.rate) * q + self.rate * p, q
 
-    def cells(self, boundaries: Array) -> CellMasses:
-        p, q = self.masses(boundaries)
-        edge = self.base.cells(self._base_loss(np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])))
-        below = (1 - self.rate) * edge.q[0] + self.rate * (edge.p[0] + edge.p_below)
-        above = (1 - self.rate) * edge.q[2] + self.rate * (edge.p[2] + edge.p_above)
-        return CellMasses(p, q, float(below), float(above))
-
 
 @dataclass(frozen=True)
-class Reversed(ReversedRange, Pair):
+class Reversed(ReversedRange, MassPair):
     """(Q, P): the other direction. The loss changes its sign and the distributions their places."""
 
     of: Pair
@@ -174,25 +173,15 @@ class Reversed(ReversedRange, Pair):
     def _limits(self) -> tuple[float, float]:
         return -self.of._limits[1], -self.of._limits[0]
 
-    @staticmethod
-    def _turn(boundaries: Array) -> Array:
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
         # (b, b'] of -L is [-b', -b) of L; stepping one float down turns that into (.., ..] again.
         turned = -boundaries[::-1]
-        return np.where(np.isinf(turned), turned, np.nextafter(turned, -np.inf))
-
-    def masses(self, boundaries: Array) -> tuple[Array, Array]:
-        p, q = self.of.masses(self._turn(boundaries))
+        p, q = self.of.masses(np.where(np.isinf(turned), turned, np.nextafter(turned, -np.inf)))
         return q[::-1], p[::-1]
-
-    def cells(self, boundaries: Array) -> CellMasses:
-        p, q = self.masses(boundaries)
-        first, last = self._turn(boundaries[[0, -1]])
-        _, outside = self.of.masses(np.array([-np.inf, first, last, np.inf]))
-        return CellMasses(p, q, float(outside[2]), float(outside[0]))
 
 
 @dataclass(frozen=True)
-class Labelled(LabelledRange, Pair):
+class Labelled(LabelledRange, MassPair):
     """One of several pairs, drawn with ``weights`` that add up to 1; which one it was is seen.
 
     By joint convexity it dominates every mixture of what these pairs dominate. Masses of losses just add up.
@@ -202,15 +191,8 @@ class Labelled(LabelledRange, Pair):
     weights: tuple[float, ...]
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
-        p, q = zip(*(pair.masses(boundaries) for pair in self.pairs), strict=True)
-        return self._mix(p), self._mix(q)
-
-    def cells(self, boundaries: Array) -> CellMasses:
-        p, q, below, above = zip(*(pair.cells(boundaries) for pair in self.pairs), strict=True)
-        return CellMasses(self._mix(p), self._mix(q), float(self._mix(below)), float(self._mix(above)))
-
-    def _mix(self, values: Sequence[Array | float]) -> Array:
-        return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
+        p, q = np.tensordot(self.weights, [pair.masses(boundaries) for pair in self.pairs], axes=1)
+        return p, q
 
     @property
     def _limits(self) -> tuple[float, float]:
@@ -219,7 +201,7 @@ class Labelled(LabelledRange, Pair):
 
 
 @dataclass(frozen=True, eq=False)
-class DiscretePair(DiscreteRange, Pair):
+class DiscretePair(DiscreteRange, MassPair):
     """Finitely many losses, increasing, with their masses; ``p_infinite`` sits at loss +infinity under P."""
 
     losses: Array
@@ -238,23 +220,22 @@ class DiscretePair(DiscreteRange, Pair):
         masses = np.array([lie / (1 + lie), 1 / (1 + lie)])
         return cls(np.array([-epsilon, epsilon]), masses, masses[::-1].copy())
 
-    def cells(self, boundaries: Array) -> CellMasses:
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
         place = np.searchsorted(self.losses, boundaries, side="right")
-        p, q = (self._between(masses, place) for masses in (self.p, self.q))
-        below = float(self.p[: place[0]].sum())
-        return CellMasses(p, q, below, float(self.p[place[-1] :].sum()) + self.p_infinite)
-
-    @staticmethod
-    def _between(masses: Array, place: NDArray[np.intp]) -> Array:
-        result = np.zeros(len(place) - 1)
         filled = np.nonzero(place[1:] > place[:-1])[0]
+        masses = np.zeros((2, len(place) - 1))
         if len(filled):
-            result[filled] = np.add.reduceat(masses[: place[-1]], place[filled])
-        return result
+            both = np.stack([self.p, self.q])[:, : place[-1]]
+            masses[:, filled] = np.add.reduceat(both, place[filled], axis=1)
+        return masses[0], masses[1]
+
+    def cells(self, boundaries: Array) -> CellMasses:
+        cells = super().cells(boundaries)
+        return cells._replace(p_above=cells.p_above + self.p_infinite)
 
 
 @dataclass(frozen=True)
-class BoundedRangePair(BoundedLossRange, Pair):
+class BoundedRangePair(BoundedLossRange, MassPair):
     """Dominates every release whose losses lie in an interval of length ``epsilon``. Symmetric.
 
     Of all pairs with losses in [t - epsilon, t], the one with both ends only has the largest curve. The largest of
@@ -269,16 +250,11 @@ class BoundedRangePair(BoundedLossRange, Pair):
     def _limits(self) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
 
-    def cells(self, boundaries: Array) -> CellMasses:
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
         inner = np.clip(boundaries, -self.epsilon, self.epsilon)
         share = -np.expm1(-np.diff(inner) / 2) / -math.expm1(-self.epsilon)
         p = share * np.exp((inner[1:] - self.epsilon) / 2)
-        q = share * np.exp(-(inner[:-1] + self.epsilon) / 2)
-        low = float(inner[0])
-        below = math.exp((low - self.epsilon) / 2) * -math.expm1(-(low + self.epsilon) / 2)
-        above = -math.expm1((float(inner[-1]) - self.epsilon) / 2)
-        total = -math.expm1(-self.epsilon)
-        return CellMasses(p, q, below / total, above / total)
+        return p, share * np.exp(-(inner[:-1] + self.epsilon) / 2)
 
 
 def randomised_response(epsilon: float, categories: int) -> DiscretePair:

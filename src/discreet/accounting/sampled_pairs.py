@@ -14,19 +14,21 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import bdtrc, ndtr
+from scipy.special import bdtrc
 
 from discreet.accounting.pair_ranges import HalvesRange, MixtureRange, OppositeRange
 from discreet.accounting.pairs import (
     Array,
-    CellMasses,
     GaussianPair,
     Labelled,
+    MassPair,
     Pair,
     Reversed,
     Sampled,
     normal_masses,
 )
+
+LARGEST_MISS = 1e-8  # of the loss of an outcome
 
 
 @lru_cache(maxsize=16)
@@ -44,7 +46,7 @@ def _binomial(size: int, rate: float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class GroupPair(MixtureRange, Pair):
+class GroupPair(MixtureRange, MassPair):
     """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
 
     P mixes N(j, noise^2) and Q mixes N(-j, noise^2) over the binomial number j of sampled records. It dominates
@@ -85,32 +87,24 @@ class GroupPair(MixtureRange, Pair):
         high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
         return low, high
 
-    @cached_property
-    def _table(self) -> tuple[Array, Array]:
-        """Outcomes and their losses, as first guesses."""
-        outcomes = np.linspace(-60.0 * self.noise - self.joining, 60.0 * self.noise + self.leaving, 6000)
-        return outcomes, np.maximum.accumulate(self._loss(outcomes)[0])
-
     def _outcome(self, loss: Array) -> Array:
-        """The outcome at which the loss takes these values; the loss increases with the outcome."""
+        """The outcome at which the loss takes these values; the loss increases with the outcome.
+
+        A proposed outcome whose loss is off by s is a threshold that is not quite the best one: H_a is computed too
+        small by s^2 / 2 of the tail, which is less than its rounding.
+        """
         if self.leaving == self.joining == 1:
             return self._single_outcome(loss)
         low, high = self._limits
-        result = np.where(loss <= low, -np.inf, np.inf)
+        outcomes = np.where(loss <= low, -np.inf, np.inf)
         inside = (loss > low) & (loss < high)
-        wanted = loss[inside]
-        outcomes, losses = self._table
-        guess = np.interp(wanted, losses, outcomes)
-        for _ in range(8):
-            value, slope = self._loss(guess)
-            error = value - wanted
-            if np.all(np.abs(error) <= 1e-14 * np.maximum(1.0, np.abs(wanted))):
-                break
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
-            guess = guess - np.nan_to_num(step)
-        result[inside] = np.maximum.accumulate(guess)
-        return result
+        outcomes[inside] = proposed = np.maximum.accumulate(self.propose_outcomes(loss[inside]))
+        miss = self._loss(proposed)[0] - loss[inside]
+        # Beyond 40 deviations no mass is left between a proposed outcome and the right one further out.
+        far = np.abs(proposed) > 40 * self.noise + max(self.leaving, self.joining)
+        if not np.all((np.abs(miss) <= LARGEST_MISS) | (far & (np.sign(proposed) * miss < 0))):
+            raise FloatingPointError("no outcome was found for a privacy loss")
+        return outcomes
 
     def _single_outcome(self, loss: Array) -> Array:
         """One record exchanged for another: a quadratic equation in e^{x / noise^2}, solved without overflow."""
@@ -123,20 +117,15 @@ class GroupPair(MixtureRange, Pair):
             )
         return np.where(np.isinf(loss), loss, np.sign(loss) * self.noise**2 * (half + arc))
 
-    def cells(self, boundaries: Array) -> CellMasses:
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
         outcome = self._outcome(boundaries)
-        p, p_below, p_above = self._side(outcome, self.leaving, +1.0)
-        q, _, _ = self._side(outcome, self.joining, -1.0)
-        return CellMasses(p, q, p_below, p_above)
+        return self._side(outcome, self.leaving, +1.0), self._side(outcome, self.joining, -1.0)
 
-    def _side(self, outcome: Array, size: int, sign: float) -> tuple[Array, float, float]:
-        masses, below, above = np.zeros(len(outcome) - 1), 0.0, 0.0
+    def _side(self, outcome: Array, size: int, sign: float) -> Array:
+        masses = np.zeros(len(outcome) - 1)
         for shift, weight in zip(*self._mixture(size), strict=True):
-            z = (outcome - sign * shift) / self.noise
-            masses += weight * normal_masses(z)
-            below += weight * float(ndtr(z[0]))
-            above += weight * float(ndtr(-z[-1]))
-        return masses, below, above
+            masses += weight * normal_masses((outcome - sign * shift) / self.noise)
+        return masses
 
 
 @dataclass(frozen=True)
@@ -165,7 +154,7 @@ class MixturePair(GroupPair):
         return (math.log(self.weights[0]) if self.shifts[0] == 0 else -np.inf), np.inf
 
 
-class Halves(HalvesRange, Pair):
+class Halves(HalvesRange, MassPair):
     """The positive losses of one pair and the negative ones of another; both have the same H at a = 1."""
 
     @property
@@ -181,13 +170,7 @@ class Halves(HalvesRange, Pair):
     @cached_property
     def _atom(self) -> float:
         line = np.array([-np.inf, 0.0, np.inf])
-        return float(1.0 - self.positive.cells(line[1:]).p[0] - self.negative.cells(line[:2]).p[0])
-
-    def cells(self, boundaries: Array) -> CellMasses:
-        line = np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])
-        p, q = self.masses(boundaries)
-        outside, _ = self.masses(line)
-        return CellMasses(p, q, float(outside[0]), float(outside[2]))
+        return float(1.0 - self.positive.masses(line[1:])[0][0] - self.negative.masses(line[:2])[0][0])
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         above = self.positive.masses(np.maximum(boundaries, 0.0))
@@ -264,7 +247,7 @@ class ZeroedFixedSize(Halves):
 
 
 @dataclass(frozen=True)
-class _Opposite(OppositeRange, Pair):
+class _Opposite(OppositeRange, MassPair):
     """(1 - rate) N(0) + rate N(2) against (1 - rate) N(0) + rate N(1), where the loss is positive: it grows there."""
 
     noise: float
@@ -285,12 +268,3 @@ class _Opposite(OppositeRange, Pair):
             common + self.rate * normal_masses(z - 2 / self.noise),
             common + self.rate * normal_masses(z - 1 / self.noise),
         )
-
-    def cells(self, boundaries: Array) -> CellMasses:
-        p, q = self.masses(boundaries)
-        low, high = self._outcome(np.maximum(boundaries[[0, -1]], 0.0)) / self.noise
-        below, above = (
-            (1 - self.rate) * float(ndtr(z)) + self.rate * float(ndtr(z + move))
-            for z, move in ((low, -2 / self.noise), (-high, 2 / self.noise))
-        )
-        return CellMasses(p, q, below, above)

@@ -1,4 +1,4 @@
-"""Where rooms meet one another and other frameworks: audited fits, joint linear models, private trainers.
+"""Adapters between packages and to other frameworks: audits of fits, joint models, private trainers.
 
 * :class:`~discreet.adapters.hugging_face.PrivateTrainer`: the ``Trainer`` of Hugging Face;
 * :class:`~discreet.adapters.lightning_module.PrivateModule`: a ``LightningModule`` for the trainer of Lightning;

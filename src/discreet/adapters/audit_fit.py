@@ -44,7 +44,7 @@ _CERTAIN = 1e6  # the score of what cannot have happened in the other world
 
 @dataclass(frozen=True)
 class FitAudit:
-    """What was found of a fit: the detectors' findings, and the bound of the attack, if there was one."""
+    """Audit of a fit: findings of all detectors, and the bound of the attack if one was run."""
 
     examination: Examination
     attack: AuditResult | None
@@ -166,7 +166,7 @@ def examination(estimator: Estimator, told: Callable[[str], None], **settings: A
 
 
 class _Parts:
-    """What a fit is made of: sums of clipped gradients, and stages that add the noise they were paid for."""
+    """Components of a fit: sums of clipped gradients, and stages that add the charged noise."""
 
     def __init__(self, estimator: Estimator, row: dict[str, Any]) -> None:
         self._budget, self._rows, self._row = estimator.budget, estimator.stages, row
@@ -187,7 +187,7 @@ class _Parts:
         return self.stage(self._row).ask(made, _query(self._theta.size)).value
 
     def sums(self, records: tuple[Floats, Floats]) -> Floats:
-        """The same without the noise."""
+        """Return the sums without noise."""
         block = next(iter(self._whole(records)))
         known = (self._loss, block.z, block.y, self._theta, 0.0, block.norms, _CLIP)
         grid = self.stage(self._row).grid(_CLIP)
@@ -195,7 +195,7 @@ class _Parts:
         return np.asarray(found * grid, np.float64)
 
     def count_people(self, records: tuple[Floats, Floats]) -> Floats:
-        """How many people there are by the weights of their rows: the sum that every count and histogram is."""
+        """Number of persons by the weights of their rows, as counts and histograms compute it."""
         block, grid = next(iter(self._whole(records))), self.stage(self._row).grid(_CLIP)
         total = np.zeros(1, np.int64)
         add_cells(total, np.zeros(len(block.z), np.int64), block.weights, grid)

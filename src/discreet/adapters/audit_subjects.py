@@ -50,7 +50,7 @@ _SHIFT = 0.1  # how far canaries move a coefficient in all: where their gradient
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """What is attacked with canaries, by which method, and the event that it claims to be."""
+    """Subject of a canary attack, with the method and the claimed event."""
 
     train: Callable[..., Any]
     method: GradientCanaries | ModelCanaries
@@ -191,12 +191,12 @@ class Estimator:
 
     @property
     def people(self) -> bool:
-        """Whether people are protected, with all of their rows."""
+        """Whether the unit is a person with all rows."""
         return self.budget.unit == "person"
 
     @property
     def group(self) -> int:
-        """How many records, or people, the attack adds at once."""
+        """Number of records or persons that the attack adds at once."""
         return max(1, round(_SEPARATION / gaussian_mu(self.budget.epsilon, self.budget.delta)))
 
     def loss(self) -> Loss:
@@ -274,7 +274,7 @@ def _cell(column: Column, extreme: int) -> Any:
 
 
 def _few(settings: Mapping[str, Any]) -> int:
-    """How many columns the made-up table has, where nothing says so."""
+    """Default number of columns of the synthetic table."""
     return next((len(bound) for bound in settings.get("bounds") or () if np.ndim(bound)), 5)
 
 

@@ -167,7 +167,7 @@ class PrivateTrainer(Trainer):
         return self._begun
 
     def certificate(self) -> Certificate:
-        """What was released by training so far, and what it cost at most."""
+        """Certificate of the releases of training so far."""
         return self.run.certificate()
 
     def train(

@@ -109,7 +109,7 @@ class PrivateModule(LightningModule):
 
     @property
     def plan(self) -> Plan:
-        """What ``train_on`` was given; ``plan.steps`` is how long a schedule lasts."""
+        """Plan given to ``train_on``; ``plan.steps`` is the length of a schedule."""
         if self._plan is None:
             raise PlanViolation("There is nothing to train on: call module.train_on(dataset, plan) first.")
         return self._plan
@@ -124,7 +124,7 @@ class PrivateModule(LightningModule):
         return self._begun
 
     def certificate(self) -> Certificate:
-        """What was released by training so far, and what it cost at most."""
+        """Certificate of the releases of training so far."""
         return self.run.certificate()
 
     def configure_callbacks(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The audit room: attack a procedure as it runs, and compare what it leaks with what it claims.
+"""Audits: attack a running procedure and compare its leakage with its claim.
 
 * :func:`audit` bounds epsilon from below, by :class:`OneStep`, :class:`GradientCanaries` or :class:`ModelCanaries`;
 * :func:`examine` looks for mistakes that no attack on canaries sees, in whatever a :class:`Subject` hands in. Its

@@ -39,7 +39,7 @@ from discreet.guarantee import Guarantee, Neighbours, lower_text, upper_text
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """Result of an audit.
 
     ``lower`` is the epsilon at ``delta`` that the subject exceeds, through the trade-off curve of the claim;
     ``classic`` is the same through (epsilon, delta) alone, which needs no family of curves. ``ceiling`` is the
@@ -100,7 +100,7 @@ class AuditResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         fields = {name: value for name, value in vars(self).items() if name not in ("refuted", "evidence")}
         return fields | {"void": self.void, "evidence": asdict(self.evidence)}  # type: ignore[call-overload]
 
@@ -158,7 +158,7 @@ def audit(
 
 @contextmanager
 def show_progress(progress: bool | Told) -> Iterator[Told]:
-    """A function to be told of every call of the subject; with ``progress`` it draws a bar on standard error."""
+    """Progress callback for each call of the subject; draws a bar on standard error if ``progress``."""
     if not progress or callable(progress):
         yield progress or (lambda done, total: None)
         return

@@ -68,7 +68,7 @@ _STRIDE = 32
 
 
 class Evidence(ABC):
-    """What an attack counted."""
+    """Counts of an attack."""
 
     @abstractmethod
     def refutes(self, lines: TradeoffBound, error: float) -> bool:
@@ -76,7 +76,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def perfect(self) -> Evidence:
-        """The same attack with every guess right."""
+        """Evidence of a hypothetical attack whose guesses are all right."""
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,12 @@ class Method(ABC):
     @property
     @abstractmethod
     def calls(self) -> int:
-        """How often the subject is called."""
+        """Number of calls of the subject."""
 
     @property
     @abstractmethod
     def assumptions(self) -> str:
-        """What must hold, beside the claim, for the bound to be right."""
+        """Assumptions of the bound, besides the claim."""
 
     @abstractmethod
     def play(

@@ -65,7 +65,7 @@ def step_of(event: Event) -> tuple[Event, int]:
 
 
 def log_ratio(seen: Floats, step: Event, neighbours: Neighbours) -> Floats:
-    """How much more likely each column of ``seen`` is with its canary than without: one row for each release.
+    """Log-likelihood ratio of each column of ``seen`` with and without its canary; one row per release.
 
     ``seen`` is in clip norms. A single row that is the sum of several steps must be scored by :func:`of_sum`.
     """
@@ -163,7 +163,7 @@ STRANGERS = 3
 
 @dataclass(frozen=True)
 class Canaries(Method):
-    """What both games share: in each run coins decide which candidates are used, and scores are compared.
+    """Base of both canary games: coins decide which candidates each run uses, and scores are compared.
 
     ``count`` canaries are used in each of ``runs`` runs, on average, out of two or four times as many candidates
     (for replace-one neighbours, all candidates are used, one way or the other). ``independent`` says how they are
@@ -200,7 +200,7 @@ class Canaries(Method):
 
     @abstractmethod
     def observe(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
-        """What one run shows of each candidate."""
+        """Scores of all candidates in one run."""
 
     def score(self, shown: Runs, claim: Claim) -> Runs:
         """Scores of the runs that are counted."""
@@ -321,7 +321,7 @@ def planned_guesses(claim: Claim, canaries: int, runs: int, confidence: float) -
 
 
 def guess_rates(claim: Claim) -> Floats:
-    """How often the k most telling guesses are right, for k = 1, 2, ..., if the claim is exactly true.
+    """Expected accuracy of the k most confident guesses, k = 1, 2, ..., if the claim is tight.
 
     A guess with log-likelihood ratio l is right with probability 1 / (1 + e^-|l|), which is less noisy than to
     count right guesses.

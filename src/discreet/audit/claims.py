@@ -1,4 +1,4 @@
-"""What is claimed, and the family of weaker and stronger claims around it.
+"""A claim, and the family of weaker and stronger claims around it.
 
 An audit cannot measure epsilon; it can show that a claim is false. So it asks of every member of a family, the
 claimed release with its noise scaled by some factor, whether what was seen is too revealing for it. The member
@@ -85,7 +85,7 @@ class Claim:
 
     @cached_property
     def epsilon(self) -> float:
-        """What is claimed, at ``delta``."""
+        """Claimed epsilon at ``delta``."""
         return self.curve(0).epsilon(self.delta)
 
     def epsilon_at(self, step: int) -> float:
@@ -101,7 +101,7 @@ class Claim:
         return _lines(self.event, self.neighbours, step, self.group)
 
     def plain(self) -> Claim:
-        """The same claim reduced to its (epsilon, delta), which is that of as many records as it protects."""
+        """Reduce the claim to its (epsilon, delta) for the number of records that it protects."""
         black_box, units = ApproximateDP(self.epsilon, self.delta), -(-self.group // self.protects)
         return replace(self, event=black_box, group=units, protects=1)
 

@@ -49,7 +49,7 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class Specification:
-    """What is claimed of a release: how far one record moves it, how much noise hides that, who is in a batch.
+    """Claimed properties of a release: sensitivity, noise and sampling.
 
     ``sensitivity`` and ``noise_std`` are of what the subject returns, so of the sum or of the sum divided by the
     declared batch size. Under replace-one neighbours the sensitivity of a sum clipped to C is 2 C.
@@ -73,7 +73,7 @@ class Specification:
 
     @classmethod
     def of(cls, plan: Plan, stage: str | None = None, *, divided: bool = False) -> Specification:
-        """What a plan says of one of its stages; ``divided`` if the subject divides by the batch size."""
+        """Specification of a plan's stage; ``divided`` if the subject divides by the batch size."""
         if not isinstance(plan, Plan):
             raise InvalidParameter("plan", type(plan).__name__, "must be a Plan.")
         chosen: Stage = plan.stage(stage)
@@ -110,7 +110,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was tried, what came out, and what could not be tried. ``passed``: nothing contradicts the claim."""
+    """Findings of all detectors, and the tests that could not run. ``passed``: none contradicts the claim."""
 
     subject: str
     findings: tuple[Finding, ...]
@@ -123,7 +123,7 @@ class Examination:
 
     @property
     def alpha(self) -> float:
-        """How often a correct subject fails, at most."""
+        """Upper bound on the probability that a correct subject fails."""
         return sum(finding.alpha for finding in self.findings)
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Examination:
         return "\n".join([*lines, "  not covered:", *(f"  - {item}" for item in self.not_covered)])
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "subject": self.subject,
             "passed": self.passed,
@@ -267,7 +267,7 @@ def _gaps(noisy: Release, other: Release, records: Records, draws: int) -> NDArr
 
 
 def _what_else_to_try(subject: Subject, claim: Specification) -> Iterator[str]:
-    """What could have been tried with more."""
+    """Tests that more arguments would have allowed."""
     if subject.noise is None and subject.noisy is None:
         yield "the noise: hand in `noisy` or `noise`"
     if subject.sums is None and subject.noisy is None:

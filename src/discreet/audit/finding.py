@@ -1,4 +1,4 @@
-"""What a detector found: :class:`Finding`, and how several p-values become one.
+"""Results of detectors (:class:`Finding`), and the combination of p-values.
 
 >>> finding = Finding.of("sampling", {"batch sizes": 0.4, "inclusion counts": 1e-9}, alpha=1e-3)
 >>> finding.passed, finding.worst
@@ -72,7 +72,7 @@ class Finding:
         return f"{self.name}: {verdict} ({self.explanation})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON; what is not finite becomes text."""
+        """Return plain data for JSON; numbers that are not finite become strings."""
         data = asdict(self) | {"tests": dict(self.tests)}
         return {
             key: str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -35,7 +35,7 @@ _POINTS = 201
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """How well an attack tells used records from unused ones, beside what is certified.
+    """Accuracy of a membership inference attack, with the certified bound.
 
     For the figure: ``hits`` against ``alarms`` is the attack, ``hits_low`` and ``hits_high`` bound its true curve at
     every point at once with probability ``confidence``, and ``most_hits`` is the certified limit.
@@ -64,7 +64,7 @@ class Membership:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON, arrays as lists."""
+        """Return plain data for JSON, with arrays as lists."""
         return {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()
@@ -150,7 +150,7 @@ def _roc(used: Floats, unused: Floats, alarms: Floats, error: float) -> tuple[Fl
 
 
 def _best_threshold(used: Floats, unused: Floats) -> float:
-    """Where a Gaussian release with these errors would have the largest separation, as far as these scores show.
+    """Threshold at which a Gaussian release with these error rates would separate best.
 
     Rates are pulled away from 0 and 1 by half a count, so that a threshold beyond all scores wins nothing.
     """

@@ -125,7 +125,7 @@ _DIRECTED = ("an ordinary", "a long", "a huge", "a hugest")
 
 
 def number_of(records: Records) -> int:
-    """How many records there are."""
+    """Number of records."""
     arrays = records if isinstance(records, tuple) else (records,)
     if not arrays or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
         raise InvalidParameter("records", type(records).__name__, "must be an array or a tuple of arrays.")

@@ -91,7 +91,7 @@ def replay_noisy(
     hostile: bool = True,
     stream: RandomStream | None = None,
 ) -> Finding:
-    """As :func:`replay`, for code whose noise cannot be switched off: ``noisy(D)`` is called ``draws`` times.
+    """Replay code whose noise cannot be switched off: ``noisy(D)`` is called ``draws`` times.
 
     Half of the draws choose a direction, the other half measure the distance along it, so that the test is
     exact for Gaussian noise of the claimed ``noise_std``. It sees distances beyond about
@@ -137,7 +137,7 @@ def noise_depends_on_data(
 
 
 def _outcome(release: Release, records: Records) -> Vector | None:
-    """What comes out, as one vector; None if an error does."""
+    """Return the outcome as one vector; None if the call raises."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

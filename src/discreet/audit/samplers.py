@@ -230,7 +230,7 @@ def _beside(batch: Members) -> Members:
 
 
 def repeats_within_epochs(members: Members, steps: int) -> int:
-    """How many records took part twice in an epoch, or, in a whole one, not at all."""
+    """Number of records that occur twice in an epoch or, in a complete epoch, never."""
     wrong = 0
     for start in range(0, len(members), steps):
         part = members[start : start + steps]

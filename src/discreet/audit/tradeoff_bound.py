@@ -106,7 +106,7 @@ def _mu(curve: PrivacyCurve) -> float | None:
 
 
 def _of_group(event: ApproximateDP, size: int) -> tuple[float, float]:
-    """What (epsilon, delta) for one record promises for ``size`` of them, rounded up."""
+    """Group privacy of (epsilon, delta) for ``size`` records, rounded up."""
     epsilon, delta = event.epsilon, event.delta
     factor = math.fsum(math.exp(min(k * epsilon, 600.0)) for k in range(size))
     return size * epsilon * (1 + 1e-15), min(1.0, delta * factor * (1 + 1e-12))

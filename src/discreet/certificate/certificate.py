@@ -1,4 +1,4 @@
-"""The certificate as its users see it. The package's docstring shows how it is used."""
+"""The public certificate: issue, sign, verify, read and write. The package's docstring has an example."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IN_MEMORY = "other runs on these records: this one was accounted for in memory, 
 
 @dataclass(frozen=True, repr=False)
 class Certificate(CertificateViews):
-    """What was done, what the ledger says of it, and what follows for whom. It holds no private number.
+    """A plan, the statement of its ledger, and the guarantee that follows. It holds no private number.
 
     ``guarantee`` is for everything that ``plan`` releases under this ledger; ``together`` is for everything
     that any run releases under it, now and later.

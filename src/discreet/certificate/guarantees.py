@@ -1,4 +1,4 @@
-"""What follows from a plan and the ledger that it was charged to."""
+"""Guarantees that follow from a plan and the ledger that it was charged to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def guarantees(
     arithmetic: Arithmetic,
     claimed: tuple[Guarantee | None, Guarantee | None] = (None, None),
 ) -> tuple[Guarantee, Guarantee]:
-    """What follows for the plan, and for all runs of the ledger together.
+    """Return the guarantees of the plan, and of all runs of the ledger together.
 
     A plan that continues others (``"continues"`` in its settings) answers for their runs as well. Where an epsilon
     that is ``claimed`` is a little smaller, more digits are computed.
@@ -81,7 +81,7 @@ def seeded(plan: Procedure, ledger: Statement) -> bool:
 
 
 def not_covered_in(plan: Procedure, ledger: Statement) -> tuple[str, ...]:
-    """What a certificate of the plan has to name as not covered."""
+    """Return the limits that a certificate of the plan has to name as not covered."""
     others = any(run.seeded and run.plan_hash not in plans_of(plan) for run in ledger.runs)
     return (*NOT_COVERED, SEEDED) if others else NOT_COVERED
 
@@ -95,7 +95,7 @@ def continued_plans(plan: Procedure) -> tuple[str, ...]:
 def guarantee_of(
     rule: SpendingRule, spent: dict[Event, int], distance: float = 0.0, claimed: Guarantee | None = None
 ) -> Guarantee:
-    """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget.
+    """Return the guarantee of ``rule``, if ``spent`` kept to it and it keeps its own budget.
 
     ``distance`` is that of all releases to the ones accounted for. Versions before 0.2 added what it costs to the
     delta of the rule's budget; what they ``claimed`` is recomputed in the same way.

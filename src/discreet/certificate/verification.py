@@ -1,4 +1,4 @@
-"""Recomputing a certificate: every number anew, by the accountant that issued it and by one that shares no code.
+"""Verification of a certificate: every number is recomputed by two accountants that share no code.
 
 A certificate is rejected unless all checks pass. What is found is told line by line, each with what it rests on:
 
@@ -54,7 +54,7 @@ class Verification(VerdictViews):
 
     @property
     def claimed(self) -> tuple[str, ...]:
-        """What nobody vouches for."""
+        """The lines that nobody vouches for."""
         return tuple(line.text for line in self.lines if line.basis == CLAIMED)
 
     @property
@@ -110,7 +110,7 @@ def verify_certificate(
 
 
 def _basis(behind: set[str], recorded: bool) -> str:
-    """What stands behind a line, in words."""
+    """Return the evidence of a line, in words."""
     return " and ".join(sorted(behind | ({RECORDED} if recorded else set()))) or CLAIMED
 
 
@@ -160,7 +160,7 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
 
 
 def _circumstances(certificate: Certificate, basis: str) -> Iterator[VerdictLine]:
-    """What no events show: randomness, arithmetic, what is not covered, checks and versions."""
+    """Report randomness, arithmetic, limits, checks and versions, which no events show."""
     _insist(certificate.trusted, _SEED)
     _insist_names(certificate, certificate.ledger)
     yield VerdictLine(basis, verdict_views.ENTROPY)

@@ -91,7 +91,7 @@ def account(
 def _renyi(
     event: Event, deltas: tuple[float, ...], neighbours: Neighbours
 ) -> tuple[list[dict[str, float]], str]:
-    """What an accountant by Rényi moments says, as most libraries have one."""
+    """Epsilon by a Rényi accountant, as most libraries compute it."""
     try:
         said = [(at, renyi_epsilon(event, at, neighbours)) for at in deltas]
     except UnsupportedEvent:

@@ -161,7 +161,7 @@ def _of_fit(
 
 
 def _users_subject(name: str) -> tuple[Subject, Specification]:
-    """What the function ``module:function`` returns: a Subject and its Specification."""
+    """Import ``module:function`` and return its Subject and Specification."""
     from discreet.audit.examine import Specification, Subject
 
     module, _, function = name.partition(":")

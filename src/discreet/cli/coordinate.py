@@ -123,7 +123,7 @@ def coordinate(
 
 
 def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> Any:
-    """The page of this study, until the command ends; None if nobody asked for it."""
+    """Serve the status page until the command ends; None if it was not requested."""
     if port is None:
         return None
     from discreet.parties.network.status import StatusPage, status_token

@@ -162,7 +162,7 @@ def gaussian_budget(
 
 
 def delta_note(delta: float, records: float, what: str) -> str | None:
-    """What to say of a delta that is not far below one over the number of records; ``what`` names that number."""
+    """Return a warning if delta is not far below one over the number of records, which ``what`` names."""
     if delta * records <= 0.1:
         return None
     return (

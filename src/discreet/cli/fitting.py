@@ -1,4 +1,4 @@
-"""What ``discreet fit`` does: read what is declared, read the table, fit, and write a folder."""
+"""Steps of ``discreet fit``: read the declarations and the table, fit, write a folder."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def preview_fit(
     neighbours: Neighbours,
     **unused: Any,
 ) -> CommandResult:
-    """What accuracy to expect at several epsilons: from what is declared alone, whether there is a table or not."""
+    """Predict the accuracy at several epsilons from the declarations alone, with or without a table."""
     if records is None:
         raise InvalidParameter("records", None, "must say how many records there will be; none is counted.")
     schema = read_schema(schema_file, target)
@@ -223,7 +223,7 @@ def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> L
 
 
 def _of_delta(budget: Budget, model: Any) -> list[str]:
-    """What to say of a large delta; the count was released with noise, and is paid for."""
+    """Return a warning about a large delta, based on the noisy record count that was paid for."""
     counts = model._model.counts
     if counts is None or counts.records < 3 * counts.noise_of_records:
         return []  # nothing that could be told from noise

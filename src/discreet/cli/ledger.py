@@ -289,7 +289,7 @@ def _words(rule: SpendingRule) -> str:
 
 
 def _share(rule: SpendingRule, spent: Mapping[Event, int]) -> float:
-    """How much of the budget events take: in the rule's own currency, or as a part of the plan's releases."""
+    """Share of the budget that events use, in the units of the rule or as a part of the plan's releases."""
     if isinstance(rule, Filter):
         totals = zip(rule.totals(spent), rule.limits(), strict=True)
         return max(float(total / limit) for total, limit in totals)
@@ -298,7 +298,7 @@ def _share(rule: SpendingRule, spent: Mapping[Event, int]) -> float:
 
 
 def _remaining(statement: Statement) -> dict[str, Any]:
-    """What still fits: the epsilon of one more Gaussian release, or how many releases of a plan."""
+    """Remaining budget: the epsilon of one more Gaussian release, or a number of planned releases."""
     rule, spent = statement.rule, statement.spent()
     if isinstance(rule, FixedPlan):
         return {"releases": sum(count - spent.get(part, 0) for part, count in rule.event.parts())}
@@ -364,7 +364,7 @@ def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
 
 
 def certificate_of(ledger: Ledger, place: Path, terms: PartyPlan) -> Certificate:
-    """What a party has released in a study, and what it cost at most, as its ledger says."""
+    """Certificate of a party's releases in a study and their cost, from its own ledger."""
     from discreet.parties.party import certify_party
     from discreet.plan import Plan
 

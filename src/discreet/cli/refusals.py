@@ -1,4 +1,4 @@
-"""What went wrong, in one sentence: ``error[invalid-parameter]: --rate=7: must be ...``, never a traceback.
+"""Error messages of one sentence (``error[invalid-parameter]: --rate=7: must be ...``), without a traceback.
 
 Codes are the library's error classes in lower case (``budget-exceeded``, ``certificate-rejected``, ...), and
 ``usage``, ``file``, ``memory``, ``interrupted``, ``unexpected``. They stay the same; the sentences may improve.
@@ -45,7 +45,7 @@ class CommandRefusal(click.ClickException):
 
 
 def refusal(error: Exception, ctx: click.Context) -> CommandRefusal:
-    """What to say about an error.
+    """Convert an exception to the message that the command line shows.
 
     Guarantee: of an error that is not the library's it says the kind only, for a message might quote a record.
     """
@@ -71,7 +71,7 @@ def refusal(error: Exception, ctx: click.Context) -> CommandRefusal:
 
 
 def of_usage(error: click.UsageError) -> CommandRefusal:
-    """What click says about words that it cannot place."""
+    """Convert a usage error of click."""
     where = error.ctx.command_path if error.ctx else "discreet"
     return CommandRefusal("usage", f"{error.format_message()} See {where} --help.", WRONG)
 

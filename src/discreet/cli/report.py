@@ -1,4 +1,4 @@
-"""``discreet report``: a certificate as a page for people."""
+"""``discreet report``: render a certificate as a readable page."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _load_certificate(path: Path) -> Certificate:
 
 
 def _model(folder: Path, certificate: Certificate) -> dict[str, Any]:
-    """What model.json says of the model in a folder, if it is the one that the certificate is for."""
+    """Read model.json from a folder if its model is the one that the certificate names."""
     if not folder.is_dir() or MODEL not in dict(certificate.files):
         return {}
     insist_on_files(certificate.files, folder)

@@ -99,7 +99,7 @@ def public_columns(table: Path) -> dict[str, str]:
 
 
 def _by_type(kind: Any) -> str:
-    """What a column of this type of Arrow usually is."""
+    """Suggest a declaration from a column's Arrow type."""
     word = str(kind)
     for guess, beginnings in (("flag", "bool"), ("date", ("date", "timestamp")), ("category", _TEXTS)):
         if word.startswith(beginnings):
@@ -108,7 +108,7 @@ def _by_type(kind: Any) -> str:
 
 
 def _by_name(name: str) -> str:
-    """What a column of this name usually is.
+    """Suggest a declaration from a column's name.
 
     >>> [_by_name(name) for name in ("age", "person_id", "is_smoker", "birth_date", "idle")]
     ['number', 'person', 'flag', 'date', 'number']
@@ -161,7 +161,7 @@ class _Back(Exception):
 
 
 def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
-    """What the owner says of each column. One can go back; who stops keeps what was said, the rest is blank."""
+    """Ask the owner about each column; answers given before an interruption are kept."""
     click.echo(
         f"One of {', '.join(KINDS)}; n, d, c ... will do. < goes back, Ctrl-C keeps the answers.\n"
         "person: the column that says whose a row is, if somebody may have several rows; skip: not used.",
@@ -190,7 +190,7 @@ def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
 
 
 def _ask_column(name: str, guess: str) -> dict[str, Any] | None:
-    """What the owner says of a column: a declaration, {} for later, None to leave it out."""
+    """Ask the owner about a column. Returns a declaration, {} to decide later, or None to leave it out."""
     kind = _prompt(f"{name}: what is it?", _kind, default=guess)
     if kind == "back":
         raise _Back
@@ -213,7 +213,7 @@ def _kind(text: str) -> str:
 
 
 def _prompt(text: str, read: Callable[[str], Any] = str, **settings: Any) -> Any:
-    """What was typed; < goes back."""
+    """Prompt for a line of input; ``<`` goes back."""
 
     def proc(typed: str) -> Any:
         if typed.strip() == "<":

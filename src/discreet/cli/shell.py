@@ -1,4 +1,4 @@
-"""What every command shares: ``--json``, numbers as people type them, progress, and errors of one sentence.
+"""Parts shared by all commands: ``--json``, number parsing, progress, and errors of one sentence.
 
 A command is a function that returns an :class:`CommandResult`; it prints nothing itself. ::
 
@@ -51,7 +51,7 @@ _AS_JSON = "discreet.cli.as_json"
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command found: ``data`` for ``--json``, with keys that stay the same, and ``text`` for people."""
+    """Result of a command: ``data`` for ``--json``, with stable keys, and ``text`` for the terminal."""
 
     data: Mapping[str, Any]
     text: str
@@ -96,7 +96,7 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A family of commands. Whatever goes wrong in them is told here, once."""
+    """Group of commands that reports every error in one place."""
 
     command_class = Command
 
@@ -170,7 +170,7 @@ def note(text: str) -> None:
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]
-    """A number as people type it; whether it makes sense is for the library to say."""
+    """Parse a number; the library checks its range."""
 
     name = "number"
 
@@ -230,7 +230,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 class Tenths:
-    """Where nobody sees a bar, a line for each tenth of the way, so that logs show that something happens."""
+    """Progress in logs: one line per tenth of the work, where no terminal shows a bar."""
 
     def __init__(self, total: int) -> None:
         self._total, self._told = max(total, 1), 0
@@ -269,7 +269,7 @@ CERTIFICATE, MODEL, REPORT = "certificate.json", "model.json", "report.html"
 def refuse_existing(
     option: str, path: Path, overwrite: bool, remedy: str = "choose another name, or add --overwrite."
 ) -> None:
-    """Raise if a file would be lost that nobody said could be."""
+    """Refuse to overwrite a file without permission."""
     if not overwrite and path.exists():
         raise InvalidParameter(option, str(path), f"exists; {remedy}")
 

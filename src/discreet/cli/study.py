@@ -198,7 +198,7 @@ def check(study_file: Path) -> CommandResult:
 
 
 def _approvals_in_words(approved: Any) -> str:
-    """Who signed; whose keys these are, only the people themselves can say."""
+    """List the signers. The keys' owners must confirm that the keys are theirs."""
     lines = [f"  {one.name}, {one.day}, key {one.public_key}" for one in approved]
     return "\n\nApproved by:\n" + ("\n".join(lines) or "  nobody")
 
@@ -330,7 +330,7 @@ def _write_deployment(loaded: Any, folder: Path, platform: Any, own_keys: Collec
 
 
 def _whose_keys(made_here: list[str]) -> str:
-    """What it means that signing keys were made with the kits."""
+    """Explain the consequence of signing keys that were made with the kits."""
     if not made_here:
         return ""
     return (

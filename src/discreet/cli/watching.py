@@ -1,4 +1,4 @@
-"""What commands show while they run: a table that is read, a fit that spends, a study and what it has cost so far."""
+"""Progress displays of commands: reading a table, fitting a model, running a study."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Spent:
 
     @contextmanager
     def bar(self) -> Iterator[Told | bool]:
-        """A function to be told of every stage and release; False where nobody would see it."""
+        """Progress callback for stages and releases; False where no terminal shows it."""
         if not sys.stderr.isatty():
             yield False
             return
@@ -59,7 +59,7 @@ class Spent:
             yield tell
 
     def share(self) -> float:
-        """How much of the budget is reserved: a part of its squared signal-to-noise ratio."""
+        """Reserved share of the budget, as a part of its squared signal-to-noise ratio."""
         return min(1.0, float((self._total() - self._before) / self._rule.limits()[0]))
 
     def _total(self) -> Any:
@@ -68,7 +68,7 @@ class Spent:
 
 
 def digest_line(ending: Any, made: str = "The model") -> str:
-    """What every site shows at the end, to be compared."""
+    """Line with the model's digest, which all sites show at the end for comparison."""
     what = made.removeprefix("The ")
     return f"{what.capitalize()} {ending.model}: the same on every screen, or somebody has another {what}."
 
@@ -109,7 +109,7 @@ _KINDS = {
 
 
 def tokens_in_words(study: Any) -> str:
-    """What SGD1 without ``tokens`` means: the square of the number of records, one message after the other."""
+    """Explain the default of SGD1's ``tokens``: the squared number of records, one message after the other."""
     if study.algorithm != "sgd1" or study.training.tokens is not None:
         return ""
     hours = study.updates / _TOKENS_AN_HOUR

@@ -52,7 +52,7 @@ RELATIONS: dict[str, AnyNeighbours] = {
 
 
 def event_of(theirs: Any) -> Event:
-    """The same releases as an event of ours; :class:`~discreet.errors.UnsupportedEvent` where there is none."""
+    """Convert a DpEvent; raises :class:`~discreet.errors.UnsupportedEvent` where Discreet has no event for it."""
     parts = tuple(_parts(theirs, 1))
     return Composition(parts) if parts else ApproximateDP(0.0)
 
@@ -162,13 +162,13 @@ def _simple(theirs: Any) -> Event:
 
 
 def _noise(theirs: Any) -> Any:
-    """What is released of a sample: one event, or several Gaussians, which the sampled event makes one."""
+    """Event that is released of a sample; several Gaussians are merged into one."""
     several = event_of(theirs)
     return several.parts()[0][0] if len(several.parts()) == 1 and several.parts()[0][1] == 1 else several
 
 
 def _is_unprotected(theirs: Any) -> bool:
-    """Whether an event protects nobody: it says so, or its noise is zero."""
+    """Whether an event has no guarantee: it is declared non-private, or its noise is zero."""
     match type(theirs).__name__:
         case "NonPrivateDpEvent":
             return True
@@ -225,7 +225,7 @@ class DpAccountant:
         return self
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> CompositionError | None:
-        """What stands against composing; if nothing does and ``do_compose``, it is done. Theirs has this name."""
+        """Return the reason against composing, or None; compose if ``do_compose``. Named as in dp_accounting."""
         unprotected = _is_unprotected(event)
         more: Event | None = None
         if not unprotected:

@@ -95,7 +95,7 @@ class OpacusAccountant:
     def get_optimizer_hook_fn(
         self, sample_rate: float, *, poisson_sampling: bool | None = None
     ) -> Callable[[Any], None]:
-        """What Opacus attaches to its optimizer.
+        """Return the hook that Opacus attaches to its optimizer.
 
         ``poisson_sampling`` says that every record joins every batch independently, with chance ``sample_rate``.
         ``PrivacyEngine.make_private`` does not pass it on, so it is read from there.
@@ -140,7 +140,7 @@ def _entry(entry: Any) -> tuple[float, float, int]:
 
 
 def _of_engine() -> bool | None:
-    """What ``make_private``, from which this is called, was told about ``poisson_sampling``; None if it is not."""
+    """Value of ``poisson_sampling`` in the calling ``make_private``; None if there is no such caller."""
     frame = sys._getframe().f_back
     while frame is not None:
         if frame.f_code.co_name == "make_private" and "poisson_sampling" in frame.f_locals:

@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -318,6 +318,7 @@ SCALE_LIMIT = 2**40
 
 _MOST_TURNS = 2**20 - 1  # of a geometric draw; reached with probability exp(-2**20)
 _REJECTED = np.int64(-(2**63))
+_UNIFORM, _LAPLACE, _GAUSSIAN = 0, 1, 2
 
 
 @compiled
@@ -421,11 +422,16 @@ def _gaussian_attempt(words: Array, cursor: Array, over: Any, under: Any) -> Any
 
 
 @compiled
-def discrete_laplace(words: Array, out: Array, over: int, under: int) -> Any:
-    """Fill ``out`` with y of probability proportional to exp(-abs(y) * under / over)."""
+def _fill(distribution: int, words: Array, out: Array, over: int, under: int = 1) -> Any:
+    """Fill ``out`` with draws of one of the distributions below; return how many were made, and of how many words."""
     cursor, made = np.zeros(2, np.int64), 0
     while made < out.size:
-        y = _laplace_attempt(words, cursor, u64(over), u64(under))
+        if distribution == _UNIFORM:
+            y = i64(_below(words, cursor, u64(over)))
+        elif distribution == _LAPLACE:
+            y = _laplace_attempt(words, cursor, u64(over), u64(under))
+        else:
+            y = _gaussian_attempt(words, cursor, u64(over), u64(under))
         if not _is_finished(words, cursor):
             break
         if y != _REJECTED:
@@ -434,28 +440,6 @@ def discrete_laplace(words: Array, out: Array, over: int, under: int) -> Any:
     return made, cursor[1]
 
 
-@compiled
-def discrete_gaussian(words: Array, out: Array, over: int, under: int) -> Any:
-    """Fill ``out`` with y of probability proportional to exp(-(y * under / over)**2 / 2)."""
-    cursor, made = np.zeros(2, np.int64), 0
-    while made < out.size:
-        y = _gaussian_attempt(words, cursor, u64(over), u64(under))
-        if not _is_finished(words, cursor):
-            break
-        if y != _REJECTED:
-            out[made] = y
-            made += 1
-    return made, cursor[1]
-
-
-@compiled
-def integers(words: Array, out: Array, bound: int) -> Any:
-    """Fill ``out`` with uniform draws from 0, ..., bound - 1."""
-    cursor, made = np.zeros(2, np.int64), 0
-    while made < out.size:
-        draw = _below(words, cursor, u64(bound))
-        if not _is_finished(words, cursor):
-            break
-        out[made] = i64(draw)
-        made += 1
-    return made, cursor[1]
+integers = partial(_fill, _UNIFORM)  # uniform on 0, ..., over - 1
+discrete_laplace = partial(_fill, _LAPLACE)  # probability proportional to exp(-abs(y) * under / over)
+discrete_gaussian = partial(_fill, _GAUSSIAN)  # probability proportional to exp(-(y * under / over)**2 / 2)

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc
 
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation, real, whole
@@ -257,25 +258,14 @@ def cap_tail(records: int, rate: float, max_batch: int, steps: int, group_size: 
     True
     """
     room = whole("max_batch", max_batch, at_least=1) - whole("group_size", group_size, at_least=1) + 1
-    tail = _binomial_tail(_records(records), Fraction(_rate(rate)), max(room, 0))
-    return min(1.0, math.nextafter(_steps(steps) * tail, math.inf) if tail > 0 else 0.0)
-
-
-def _binomial_tail(trials: int, chance: Fraction, least: int) -> float:
-    """Upper bound of P(X >= least) for a binomial X: Robbins' form of Stirling, then a geometric series."""
-    if least > trials:
+    records, rate, steps = _records(records), _rate(rate), whole("steps", steps, at_least=0)
+    if room > records:
         return 0.0
-    if least <= trials * chance:
-        return 1.0
-    n, k, rest, p = Decimal(trials), Decimal(least), Decimal(trials - least), _decimal(chance)
-    with decimal.localcontext(_DIGITS):
-        if least == trials:
-            return _float_up((n * p.ln()).exp())
-        exponent = k * (n * p / k).ln() + rest * (n * (1 - p) / rest).ln()
-        exponent += 1 / (12 * n) - 1 / (12 * k + 1) - 1 / (12 * rest + 1)
-        first = exponent.exp() * (n / (2 * Decimal("3.14159") * k * rest)).sqrt()
-        ratio = rest * p / ((k + 1) * (1 - p))
-        return _float_up(first / (1 - ratio))
+    # P(X >= room) is a regularised incomplete beta function, which scipy computes to 1e-9 of itself or better.
+    beyond = room > records * rate  # below the mean it is no bound worth having
+    return min(
+        1.0, steps * (float(betainc(room, records - room + 1, rate)) * (1 + 1e-6) + 1e-305 if beyond else 1.0)
+    )
 
 
 def successes(trials: int, chance: Fraction, stream: RandomStream) -> Indices:
@@ -348,10 +338,6 @@ def _decimal(value: Fraction) -> Decimal:
     return _DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def _float_up(value: Decimal) -> float:
-    return math.nextafter(float(value) * (1 + 2.0**-50), math.inf)
-
-
 def _records(value: object) -> int:
     remedy = "It is the declared, public number of records."
     return whole("records", value, at_least=1, at_most=MAX_RECORDS, remedy=remedy)
@@ -360,7 +346,3 @@ def _records(value: object) -> int:
 def _rate(value: object) -> float:
     remedy = "It is the chance of one record to be in a batch: expected batch size / number of records."
     return real("rate", value, at_least=SMALLEST_RATE, at_most=1, remedy=remedy)
-
-
-def _steps(value: object) -> int:
-    return whole("steps", value, at_least=0)

@@ -68,10 +68,10 @@ class Event:
         return Composition(self.parts() + other.parts())
 
     def dominating_pair(self, neighbours: str, group_size: int) -> Any:
-        """The pair of distributions (:mod:`discreet.accounting.pairs`) that no pair of neighbouring
-        data sets is easier to tell apart than, in the direction in which the record is there.
+        """Return a dominating pair (:mod:`discreet.accounting.pairs`) of an event of your own, or None.
 
-        It is your theorem, and the accountant believes it; None where there is none.
+        No pair of neighbouring data sets is easier to tell apart than this pair of distributions, in the direction in
+        which the record is there. It is your theorem, and the accountant believes it.
         """
         return None
 

@@ -120,7 +120,7 @@ def private_descent(
 
 @dataclass(frozen=True)
 class _Decided:
-    """What each step does and what all of them cost: decided before the data is touched."""
+    """Schedule and total cost of the descent, fixed before the data is read."""
 
     noise: Gaussian | Laplace
     steps: int

@@ -1,4 +1,4 @@
-"""What many (epsilon, delta) guarantees amount to together.
+"""Composition of (epsilon, delta) guarantees: basic, advanced and optimal.
 
 From the simplest theorem to the best when nothing but (epsilon, delta) of each step is known:
 

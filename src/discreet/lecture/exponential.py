@@ -124,7 +124,7 @@ class Gibbs:
         return np.asarray(proposed)
 
     def _gaps(self, proposals: Floats) -> Floats:
-        """How far the sum of losses lies above its tangent."""
+        """Gap between the sum of losses and its tangent."""
         scores = self.risk.rows @ proposals.T
         values = self.risk.loss.value(scores, self.risk.targets[:, None])
         tangents = self._values[:, None] + self._slopes[:, None] * (scores - self._scores[:, None])

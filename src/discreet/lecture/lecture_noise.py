@@ -104,7 +104,7 @@ def claim_3_2_noise_not_a_guarantee(budget: Budget, clip_norm: float, records: i
 
 
 def true_epsilon(noise_std: float, budget: Budget, clip_norm: float, records: int, steps: int) -> float:
-    """What noise of this standard deviation really costs, at the budget's delta and for its neighbours.
+    """Exact epsilon of noise with this standard deviation, at the budget's delta and neighbours.
 
     Guarantee: never below the exact value.
     """
@@ -126,7 +126,7 @@ class NoiseBySteps(NamedTuple):
 def noise_by_steps(
     budget: Budget, clip_norm: float, records: int, steps: Iterable[int]
 ) -> list[NoiseBySteps]:
-    """How the noise grows with the number of steps: linearly by basic composition, as a square root in truth."""
+    """Noise by number of steps: linear by basic composition, a square root by exact composition."""
     rules = (basic_composition_noise, lecture_4_noise, exact_noise)
     return [NoiseBySteps(t, *(rule(budget, clip_norm, records, t) for rule in rules)) for t in steps]
 

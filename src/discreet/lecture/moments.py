@@ -36,11 +36,51 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.divergences import log_moment
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
 from discreet.accounting.renyi import epsilon_of_divergence
 from discreet.errors import probability, real, whole
+from discreet.events import Gaussian, PoissonSampled
 from discreet.events.common import MAX_COUNT
 from discreet.guarantee import ROUND_UP
+
+
+def log_moment(rate: float, noise_multiplier: float, order: int) -> float:
+    """The log moment of one step, ln E exp(order * privacy loss), at a whole order; rounded up.
+
+    Of the two directions, removing a record has the larger moment (Mironov, Talwar, Zhang 2019). It is a
+    binomial sum, ln E[(1 - rate + rate e^{(2 x - 1) / (2 noise^2)})^(order + 1)] for x from N(0, noise^2).
+    Taking 1 off it, term by term, leaves only positive terms and all digits of a tiny moment.
+
+    >>> round(log_moment(rate=0.01, noise_multiplier=4.0, order=1), 16)
+    6.4494250942e-06
+    """
+    event = _sampled_gaussian(rate, noise_multiplier)
+    if event[0] == 0:
+        return 0.0
+    return _log_moment(*event, whole("order", order, at_least=1, at_most=10**6))
+
+
+def _log_moment(rate: float, noise_multiplier: float, order: int) -> float:
+    if noise_multiplier < 1e-100:  # beyond floating point, and beyond any privacy
+        return math.inf
+    power = order + 1
+    k = np.arange(2.0, power + 1)
+    exponent = k * (k - 1) / (2 * noise_multiplier**2)
+    if rate == 1:
+        return float(exponent[-1]) * ROUND_UP
+    choices = gammaln(power + 1) - gammaln(k + 1) - gammaln(power - k + 1)
+    weights = choices + k * math.log(rate) + (power - k) * math.log1p(-rate)
+    log_excess = float(logsumexp(weights + exponent + np.log(-np.expm1(-exponent))))
+    # The terms are sums of logarithms, each of which is rounded.
+    rounding = 1e-15 * (float(gammaln(power + 1)) - power * math.log(rate) + float(exponent[-1]))
+    return float(np.logaddexp(0.0, log_excess + rounding)) * ROUND_UP
+
+
+def _sampled_gaussian(rate: float, noise_multiplier: float) -> tuple[float, float]:
+    noise = Gaussian(noise_multiplier)
+    return PoissonSampled(rate, noise).rate, noise.noise_multiplier
 
 
 def moments_accountant(

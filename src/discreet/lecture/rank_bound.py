@@ -58,7 +58,7 @@ class Span:
 
     @property
     def rank(self) -> int:
-        """How many directions the rows span."""
+        """Rank of the rows."""
         return int(self.basis.shape[1])
 
     @property
@@ -81,7 +81,7 @@ def rank_bound(budget: Budget, records: int, rank: int, lipschitz: float, norm: 
 
 
 def lecture_rank_bound(budget: Budget, records: int, rank: int, lipschitz: float, norm: float) -> float:
-    """As printed in lecture 13: L |theta|_M sqrt(1 + 2 r ln(1/delta)) / (n epsilon), for T = (n epsilon)^2 steps.
+    """Bound printed in lecture 13: L |theta|_M sqrt(1 + 2 r ln(1/delta)) / (n epsilon), T = (n epsilon)^2.
 
     The noise of the lecture's claim 3.2 gives 4 in place of the 2, and is itself too little for replace-one
     neighbours; :func:`rank_bound` is what holds.

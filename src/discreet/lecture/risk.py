@@ -37,7 +37,7 @@ _LEAST_REGULARISATION = 1e-8  # of the curvature: below it a Hessian may lose it
 
 @dataclass(frozen=True)
 class Setting:
-    """What is public: the loss, the bounds, the size of the table, and a guess of the best parameter's norm."""
+    """Public settings: loss, bounds, number of records, and a guess of the optimum's norm."""
 
     loss: Loss
     row_bound: float
@@ -66,7 +66,7 @@ class Setting:
         return float(self.loss.curvature or 0.0) * self.row_bound**2 * (1 + 1e-12)
 
     def tolerance(self, regularisation: float) -> float:
-        """How long the gradient of the sum may be at a computed minimiser, half of it for rounding.
+        """Tolerated gradient norm of the sum at a computed minimiser, half of it for rounding.
 
         A weak regularisation lets parameters grow to lipschitz / regularisation, and their scores' rounding errors
         add up over the records.
@@ -98,13 +98,13 @@ class Setting:
         }
 
     def bias(self, regularisation: float) -> float:
-        """What the regularisation alone costs against a parameter of the guessed norm."""
+        """Excess risk due to regularisation alone, against a parameter of the guessed norm."""
         return regularisation * self.norm_guess**2 / 2
 
 
 @dataclass(frozen=True, eq=False)
 class MinimiserRequest:
-    """What was asked of :func:`~discreet.lecture.erm.private_minimiser`, as it was asked."""
+    """Arguments of :func:`~discreet.lecture.erm.private_minimiser`."""
 
     loss: Loss
     X: ArrayLike
@@ -119,7 +119,7 @@ class MinimiserRequest:
     ledger_key: KeyFile
 
     def pose(self) -> tuple[Setting, RecordTable]:
-        """What is public and what is private of it, after their checks."""
+        """Check the arguments and separate public settings from private rows."""
         table = RecordTable.of(self.X, self.y, of_records(self.budget).neighbours, self.records)
         remedy = "A delta of 1 / number of records would allow to publish a whole record."
         real("delta", self.budget.delta, at_least=0, below=1 / table.records, remedy=remedy)

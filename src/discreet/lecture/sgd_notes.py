@@ -1,4 +1,4 @@
-"""What the notes say of SGD1 and SGD2 beyond what a study uses: claims, the mended proof, a risk as printed.
+"""Claims of the notes on SGD1 and SGD2 that no study uses, with the corrected proof.
 
 The formulas that a study can ask for are in :mod:`discreet.parties.notes`.
 """
@@ -26,7 +26,7 @@ def bassily_noise_std(records: int, lipschitz: float, epsilon: float, delta: flo
 
 
 def sgd1_claimed_round(epsilon: float, delta: float, records: int) -> EpsilonDelta:
-    """What the notes say of one message: (epsilon / (2 sqrt(ln(1/delta))), delta / n^2). No guarantee.
+    """Claim of the notes for one message, (epsilon / (2 sqrt(ln(1/delta))), delta / n^2). Not a guarantee.
 
     Erratum: this forgets a factor 2 of the sensitivity; the truth is :func:`sgd1_round`.
     """

@@ -1,4 +1,4 @@
-"""How well private descent does: the excess-risk bounds of the lectures, with every constant.
+"""Excess-risk bounds of private descent from the lectures, with all constants.
 
 The risk is the *mean* loss; divide by nothing, multiply by n for the lectures that speak of the sum. ``lipschitz`` is
 the longest gradient of a record, ``noise_std`` the noise on each coordinate of the averaged gradient, and

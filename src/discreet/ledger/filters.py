@@ -1,4 +1,4 @@
-"""May this release still happen? Three rules, each with a theorem behind it.
+"""Three rules by which a ledger spends its budget, each with its theorem.
 
 * :class:`FixedPlan`: the list of releases was written down before the first one. It is accounted as a whole, by
   the sharpest accountant; its releases may then happen in any order, and stopping early is free.
@@ -78,7 +78,7 @@ class SpendingRule(ABC):
 
     @abstractmethod
     def room(self, spent: Spent, event: Event) -> int:
-        """How often ``event`` still fits.
+        """Return how often ``event`` still fits.
 
         Guarantee: releases that are always reserved within the room, each chosen from all earlier outputs, give
         away at most what :meth:`guarantee` says.
@@ -86,15 +86,15 @@ class SpendingRule(ABC):
 
     @abstractmethod
     def guarantee(self, spent: Spent) -> Guarantee:
-        """What is promised of all releases under this rule together, those to come included."""
+        """Return the guarantee of all releases under this rule together, those to come included."""
 
     def closer_guarantee(self, spent: Spent) -> Guarantee:
-        """The same with more digits, if they can be had: other versions of the accountant may have proved less."""
+        """Return the guarantee with more digits if possible: other accountant versions may have proved less."""
         return self.guarantee(spent)
 
     @abstractmethod
     def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
-        """The guarantee of releases whose joint distribution is ``distance`` from the one that is accounted for.
+        """Return the guarantee of releases whose joint distribution is ``distance`` from the accounted one.
 
         ``guarantee`` is that of this rule, and ``distance`` a total variation distance: noise in integers has one to
         continuous noise. It costs a part of delta, which comes out of the budget as far as the rule holds it back.
@@ -109,7 +109,7 @@ class SpendingRule(ABC):
         return math.inf
 
     def curve(self) -> PrivacyCurve | None:
-        """The privacy curve of all releases under this rule together, where more is known than a guarantee."""
+        """Return the privacy curve of all releases under this rule, where more is known than a guarantee."""
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -259,11 +259,11 @@ class Filter(SpendingRule):
 
     @abstractmethod
     def prices(self, event: Event) -> tuple[float, ...]:
-        """What one simple event costs, or :class:`~discreet.errors.UnsupportedEvent`."""
+        """Return the costs of one simple event, or raise :class:`~discreet.errors.UnsupportedEvent`."""
 
     @abstractmethod
     def limits(self) -> tuple[Fraction, ...]:
-        """What all events together may cost."""
+        """Return the limits that the costs of all events may add up to."""
 
     def room(self, spent: Spent, event: Event) -> int:
         prices, gone = self.totals(dict(event.parts())), self.totals(spent)
@@ -274,7 +274,7 @@ class Filter(SpendingRule):
         return max(0, min(fits))
 
     def totals(self, events: Spent) -> tuple[Fraction | float, ...]:
-        """What ``events`` cost together: exact fractions, or infinity."""
+        """Return the costs of ``events`` together: exact fractions, or infinity."""
         totals: list[Fraction | float] = [Fraction(0)] * len(self.limits())
         for event, count in events.items():
             for currency, price in enumerate(self.prices(event)):
@@ -397,7 +397,7 @@ class TruncatedRenyiFilter(Filter):
         return _prices(event, self.order, self.cut, self.budget)
 
     def limits(self) -> tuple[Fraction, ...]:
-        """For each direction: what the divergences, and what the masses may add up to."""
+        """Return the limits of divergences and masses, for each direction."""
         left = self.accounted_delta - self.exposure
         limit = renyi_limit(self.budget.epsilon, left, self.order)
         return (limit, Fraction(self.exposure)) * 2

@@ -1,4 +1,4 @@
-"""The ledger as its users see it. The package's docstring shows how it is used."""
+"""The public ledger: create, open, run, issue. The package's docstring has an example."""
 
 from __future__ import annotations
 

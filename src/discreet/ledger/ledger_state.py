@@ -1,4 +1,4 @@
-"""What the entries of a ledger say. Entries are JSON, there are seven kinds, and they only ever add up.
+"""The entries of a ledger and the state that they add up to. Entries are JSON, of seven kinds:
 
     ["ledger", format, name, rule]                 the first entry: the rule by which the ledger spends
     ["run", run, plan, data, event, distance]      a run is opened: its plan's hash, its data, what it may release,

@@ -1,4 +1,4 @@
-"""A ledger that a team shares: the same tables in a PostgreSQL database, through SQLAlchemy.
+"""Storage of a shared ledger in PostgreSQL, through SQLAlchemy.
 
 One ledger lives in one schema. Several ledgers on a server use several databases, or several schemas chosen in
 the address: ``postgresql://user@host/database?options=-csearch_path=study_7``.

@@ -1,4 +1,4 @@
-"""Where entries are kept: two tables and one kind of transaction, the same in SQLite and PostgreSQL.
+"""Storage of ledger entries: two tables and exclusive transactions, in SQLite and PostgreSQL.
 
 A transaction is exclusive: from its first read to its commit nobody else can add an entry. Its commit returns
 only when the entry is on disk. That is all a ledger asks of a store.
@@ -55,7 +55,7 @@ class Head(NamedTuple):
 
 
 class Transaction:
-    """What can be done while nobody else can write."""
+    """Reads and writes of one exclusive transaction."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute

@@ -1,4 +1,4 @@
-"""The till: where a plan is paid for, whatever engine carries it out. One meaning of ``ledger=`` for all of them.
+"""Charging a plan to a ledger, and the meaning of ``ledger=`` in every engine.
 
 ==========================  ==================================================================================
 ``ledger=``                 what is charged

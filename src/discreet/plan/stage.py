@@ -95,15 +95,7 @@ class Stage(StageViews):
             raise InvalidParameter("sampling", self.sampling, remedy)
         self.sampler()  # which checks the bands
         if self.steps % self.steps_per_charge:
-            raise InvalidParameter("steps", self.steps, f"{self._whole_charges}.")
-
-    @property
-    def _whole_charges(self) -> str:
-        if self.sampling == "random-allocation":
-            return f"random allocation runs whole epochs of {self.steps_per_charge} steps"
-        return (
-            f"correlated noise runs whole windows of {self.steps_per_charge} steps, as many as it has bands"
-        )
+            raise InvalidParameter("steps", self.steps, f"{self.whole_charges}.")
 
     @property
     def noise(self) -> Gaussian:
@@ -127,7 +119,7 @@ class Stage(StageViews):
         """
         start = whole("start", start, at_least=0, at_most=self.steps)
         if start % self.steps_per_charge:
-            raise PlanViolation(f"start={start}: {self._whole_charges}, and goes on after them only.")
+            raise PlanViolation(f"start={start}: {self.whole_charges}, and goes on after them only.")
         return self.sampler().batches((self.steps - start) // self.steps_per_charge, stream, rows=rows)
 
     @property

@@ -41,6 +41,15 @@ class StageViews(ABC):
         """How many steps the smallest accountable event spans."""
 
     @property
+    def whole_charges(self) -> str:
+        """The requirement that a number of steps is a multiple of :attr:`steps_per_charge`, in words."""
+        if self.sampling == "random-allocation":
+            return f"random allocation runs whole epochs of {self.steps_per_charge} steps"
+        return (
+            f"correlated noise runs whole windows of {self.steps_per_charge} steps, as many as it has bands"
+        )
+
+    @property
     def rate(self) -> float:
         """The chance of one record to be in a batch."""
         return self.divisor / self.records

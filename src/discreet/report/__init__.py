@@ -1,4 +1,4 @@
-"""The page for people: what was promised to whom, how it is known, and how to check it.
+"""Privacy report for readers without a programming background: guarantee, evidence, verification.
 
 >>> from discreet import Budget, Certificate, Ledger, Recipe
 >>> from discreet.ledger import FixedPlan

@@ -1,4 +1,4 @@
-"""What a report is made of: sections with a title, and under it words, lists, tables, pictures and code.
+"""Building blocks of a report: titled sections of text, lists, tables, figures and code.
 
 A section says the same in every form. Who has something to add to the report writes a function that makes one:
 

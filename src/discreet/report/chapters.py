@@ -1,4 +1,4 @@
-"""What the report says, section by section, in the order of :data:`SECTIONS`.
+"""Sections of the report, in the order of :data:`SECTIONS`.
 
 A section is a function of the report that makes a :class:`~discreet.report.blocks.Section`, or None where there is
 nothing to say. To add one, write such a function in a module of its own and name it in :data:`SECTIONS`. What it
@@ -36,7 +36,7 @@ def promise(report: Report) -> Section:
 
 
 def unit(report: Report) -> Section | None:
-    """What is left of the promise for somebody who owns several records."""
+    """State the guarantee for a person who owns several records."""
     if not report.facts.several:
         return None
     rows = [
@@ -72,7 +72,7 @@ def attacker(report: Report) -> Section:
 
 
 def what_happened(report: Report) -> Section:
-    """What was released, stage by stage."""
+    """List the releases by stage."""
     facts = report.facts
     blocks: list[Block] = [Text(sentence) for sentence in facts.happened]
     unit = protected_unit(facts.guarantee.unit, facts.guarantee.group_size)
@@ -115,7 +115,7 @@ def observers(report: Report) -> Section | None:
 
 
 def table_notes(report: Report) -> Section | None:
-    """What a fit's diagnosis said of its table."""
+    """List the notes of a fit's diagnosis."""
     if not report.notes:
         return None
     words = "The released, noisy numbers show the following about the table. Their privacy cost was charged:"
@@ -123,7 +123,7 @@ def table_notes(report: Report) -> Section | None:
 
 
 def audit(report: Report) -> Section | None:
-    """What attacks on the procedure found."""
+    """Summarise the results of attacks on the procedure."""
     if not report.audit:
         return None
     words = "An audit finds faults. It cannot prove their absence. The guarantee above comes from the proof."
@@ -132,12 +132,12 @@ def audit(report: Report) -> Section | None:
 
 
 def not_covered(report: Report) -> Section:
-    """What the guarantee says nothing about."""
+    """List what the guarantee does not cover."""
     return Section("What is not covered", (Bullets(report.facts.not_covered),))
 
 
 def verifying(report: Report) -> Section:
-    """How to compute everything again."""
+    """Give the commands that recompute every number."""
     facts = report.facts
     commands = (
         "sha256sum discreet-*.whl  # compare it\n"
@@ -167,7 +167,7 @@ def verifying(report: Report) -> Section:
 
 
 def signing(report: Report) -> Section:
-    """Who vouches for it: keys, and a line for a pen."""
+    """List the signing keys and leave a line for a handwritten signature."""
     keys = [signature.public_key for signature in report.certificate.signatures]
     said = (
         "The certificate is signed (Ed25519) by the owner of the key " + ", and of the key ".join(keys) + "."

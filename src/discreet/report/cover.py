@@ -1,4 +1,4 @@
-"""What the owner says of a report: whose it is, what it is for, and of which data. Nobody else vouches for it."""
+"""Cover details stated by the owner: organisation, purpose and data set. Nothing verifies them."""
 
 from __future__ import annotations
 

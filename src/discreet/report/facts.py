@@ -1,4 +1,4 @@
-"""What a report says, as words and numbers, computed anew from the certificate.
+"""Sentences and numbers of a report, recomputed from the certificate.
 
 Everything here is derived from the certificate's plan and ledger, not copied from what the certificate claims:
 a report of a certificate that does not hold says so at the top.
@@ -106,7 +106,7 @@ def _promise(guarantee: Guarantee) -> str:
 
 
 def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
-    """What a reader should know before taking comfort."""
+    """Caveats that a reader should know."""
     guarantee = certificate.guarantee
     if dict(roc)[ALARMS] > 0.1 or guarantee.epsilon.upper > 10:
         yield "This guarantee is weak: it does not exclude an attack that succeeds often."
@@ -169,7 +169,7 @@ def _what_happened(certificate: Certificate) -> Iterator[str]:
 
 
 def _several(certificate: Certificate) -> Iterator[Guarantee]:
-    """What is promised to somebody who owns several records, for all of them, where it can be computed."""
+    """Guarantee for all records of a person who owns several, where it can be computed."""
     curve, budget = certificate.plan.rule.curve(), certificate.plan.rule.budget
     if curve is None or budget.unit == "person":  # however many they own, they are protected
         return

@@ -162,7 +162,7 @@ def curves(report: Report) -> Section | None:
 
 
 def _with_both(effect: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The effect of a flag with a second place, for whoever does not have it; others as they are."""
+    """Add the reference level to the effect of a flag; leave other effects unchanged."""
     if effect["kind"] != "levels" or len(effect["at"]) != 1:
         return effect
     return {**effect, "at": [*effect["at"], "otherwise"], "adds": [*effect["adds"], effect["otherwise"]]}
@@ -200,7 +200,7 @@ def _graph(effect: Mapping[str, Any]) -> str:
 
 
 def _bars(effect: Mapping[str, Any], x: Array) -> str:
-    """How many records are around each knot, as bars under the curve: shares over widths."""
+    """Density of records around each knot, as bars under the curve."""
     if effect.get("share") is None:
         return ""
     middles = np.concatenate([x[:1], (x[1:] + x[:-1]) / 2, x[-1:]])
@@ -244,7 +244,7 @@ def _rows(effect: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _reach(effect: Mapping[str, Any]) -> float:
-    """How much the score differs along an effect."""
+    """Range of the score along an effect."""
     return float(np.ptp(_adds(effect), axis=0).max(initial=0.0))
 
 

@@ -41,7 +41,7 @@ END = "\n</body>\n</html>"
 
 @dataclass(frozen=True)
 class Report:
-    """A certificate for people.
+    """A certificate as a readable report.
 
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
     ``notes`` are what a fit's diagnosis said of its table, from released numbers. ``cover`` is what the owner says,
@@ -91,7 +91,7 @@ class Report:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """What it says, in order."""
+        """Sections of the report, in order."""
         return tuple(section for make in SECTIONS if (section := make(self)) is not None)
 
     def digest(self) -> str:
@@ -123,13 +123,13 @@ class Report:
         return _template("report.html").render(**self._context(), **parts).strip()
 
     def to_markdown(self) -> str:
-        """The same words for a wiki or a repository."""
+        """Render the report as Markdown."""
         facts = TableBlock(("", ""), tuple(self.cover.lines(self.certificate))).to_markdown()
         body = "\n\n".join(section.to_markdown() for section in self.sections)
         return _template("report.md").render(**self._context(), body=body, facts_of_cover=facts)
 
     def to_json(self) -> str:
-        """The same facts for programs."""
+        """Return the facts of the report as JSON."""
         facts: dict[str, Any] = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
         facts["risks"] = [
             risk_to_dict(bound.risk) | {"success_at_most": bound.success.upper, "sentence": str(bound)}
@@ -147,7 +147,7 @@ class Report:
         write_whole(path, form().rstrip("\n") + "\n")
 
     def plot(self) -> Picture:
-        """What the best attack finds at most, see :meth:`~discreet.certificate.Certificate.plot`."""
+        """Plot the bound on the best attack; see :meth:`~discreet.certificate.Certificate.plot`."""
         return self.certificate.plot()
 
     def _repr_html_(self) -> str:
@@ -168,7 +168,7 @@ class Report:
         return {"title": self.title, "cover": asdict(self.cover), **given}
 
     def _json_for_programs(self) -> str:
-        """What the page carries for programs, as JSON that is no markup."""
+        """JSON that the page embeds for programs, escaped for HTML."""
         certificate = json.loads(self.certificate.to_json())
         content = {"format": FORMAT, "versions": dict(current_versions()), "certificate": certificate}
         text = json.dumps(content | self._inputs(), allow_nan=False)

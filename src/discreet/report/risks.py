@@ -68,7 +68,7 @@ class CertifiedPower:
 
 
 def risk_from(kind: str, baseline: str | float, what: str = "", at_most: str | float | None = None) -> Risk:
-    """A risk as people type it: fractions such as 1/365 are numbers."""
+    """Parse a risk; fractions such as 1/365 are accepted."""
     if kind not in KINDS:
         raise InvalidParameter("risk", kind, f"must be one of {', '.join(KINDS)}.")
     limit = None if at_most is None else _number("at_most", at_most)
@@ -114,7 +114,7 @@ def risk_table(bounds: tuple[RiskBound, ...]) -> tuple[tuple[str, str, str, str]
 
 
 def risks(report: Report) -> Section:
-    """What the guarantee means for one person, with the owner's own numbers or usual ones."""
+    """Explain the guarantee for one person, with the owner's risk figures or typical ones."""
     if not report.certificate.trusted:
         words = "A seed decided the noise: no attack is bounded."
         return Section("The risk for one person", (Text(words, "caution"),))

@@ -1,4 +1,4 @@
-"""What the stages of a fit release, in words for people who do not read its code.
+"""Plain-language descriptions of the releases of each stage of a fit.
 
 A ledger knows a stage by the name of its run. Every name that ``discreet.linear`` gives to a stage has a sentence in
 :data:`SENTENCES`; a test reads the names out of the source. Other engines' runs are named by their owners, and are
@@ -59,7 +59,7 @@ class ReportedStage(NamedTuple):
 
 
 def sentence_for(stage: str, procedure: str) -> str:
-    """What a stage releases; of a stage that has no sentence, that it belongs to the procedure."""
+    """Describe the release of a stage; unknown stages are described as part of the procedure."""
     known = SENTENCES.get(stage) or SENTENCES.get(re.sub(r"-\d+$", "", stage))
     return known or f"sums that belong to {procedure or 'the procedure'}"
 

@@ -169,7 +169,7 @@ def fits_into(ledger: Ledger, plan: Plan) -> tuple[bool, str]:
 
 
 def _by_data(ledger: Ledger) -> list[dict[str, Any]]:
-    """How many releases were charged for each data set, of whose name the ledger keeps the digest."""
+    """Count the charged releases by data set; the ledger stores a digest of each name."""
     counts: dict[str, int] = {}
     for run in ledger.runs().values():
         name = (run.data or "unnamed")[:12]

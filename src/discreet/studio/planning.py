@@ -29,7 +29,7 @@ from discreet.plan.stage import Sampling
 
 @dataclass(frozen=True)
 class Wish:
-    """What the sliders say. ``fixed`` names what is given; the other of noise and epsilon follows from it."""
+    """Values of the sliders. ``fixed`` is the given one of noise and epsilon; the other is computed."""
 
     records: int
     batch_size: int
@@ -68,7 +68,7 @@ class Wish:
 
     @property
     def budget(self) -> Budget:
-        """What may be spent, where epsilon is what is given."""
+        """Budget, where epsilon is the given value."""
         return Budget(self.epsilon, self.delta, self.neighbours)
 
     def plan(self) -> Plan:
@@ -95,7 +95,7 @@ def price_plan(wish: Wish) -> dict[str, Any]:
 
 
 def curves(wish: Wish) -> dict[str, Any]:
-    """What else to look at: the attacker, the price of steps, of epsilon and of the clip."""
+    """Curves beside the plan: attack success, and the cost of steps, epsilon and clip norm."""
     plan = wish.plan()
     return {
         "alarms": ALARMS,
@@ -206,7 +206,7 @@ class Together:
         real("epsilon", self.epsilon, above=0, at_most=100)
 
     def arrangement(self) -> Arrangement:
-        """What the parties would agree on, its noise still open."""
+        """Arrangement of the parties before its noise is chosen."""
         sizes = {f"party {number}": self.records for number in range(1, self.parties + 1)}
         more = {"aggregation": self.aggregation, "colluders": self.colluders}
         return Arrangement("sgd2", sizes, rounds=self.rounds, **more)  # type: ignore[arg-type]

@@ -43,8 +43,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("raw", "record_store", "records", "score_cells", "second_moments", "block_cache", "sparse_rows"),
     ),
     "pytorch": (
-        *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example", "per_person"),
-        *("private_steps", "stages", "torch_holder"),
+        *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example"),
+        *("per_person", "private_steps", "stages", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": (

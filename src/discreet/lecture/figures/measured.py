@@ -60,7 +60,7 @@ def mean_clip() -> Figure:
 
 
 def descent() -> Figure:
-    """What the number of steps and the clip norm do to private gradient descent."""
+    """Plot the error of private gradient descent against the number of steps and the clip norm."""
     X, y = _records(20, 20)
     clips, steps = [2.0**power for power in range(-5, 4)], (1, 3, 10, 30, 100, 300)
     by_clip = [_risk(X, y, 60, 2.0, Clip(clip), clip) for clip in clips]
@@ -170,7 +170,7 @@ def _roc(attack: Membership) -> tuple[list[float], list[float]]:
 
 
 def audit_over_training() -> Figure:
-    """What canaries prove, and what the accountant proves, as training goes on."""
+    """Plot the audited lower bound and the certified upper bound during training."""
     steps = (5, 10, 20, 40, 80)
     step = PoissonSampled(RATE, NOISE)
     found = [_audit_first_steps(count) for count in steps]
@@ -236,7 +236,7 @@ def toy_leakage(
 
 
 def answers(bob: bool, runs: int, noise: Gaussian | None, stream: RandomStream) -> Floats:
-    """How likely each of ``runs`` models says that Bob, the last of the names, has cancer.
+    """Probability of cancer that each of ``runs`` models predicts for Bob, the last of the names.
 
     Guarantee: with ``noise``, each model costs ``noise * STEPS`` under add-remove neighbours.
     """

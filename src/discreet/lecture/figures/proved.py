@@ -119,7 +119,7 @@ def parties_risk() -> Figure:
 
 
 def observers() -> Figure:
-    """What each observer of SGD1 learns at the notes' noise, which claims 0.9 for everybody."""
+    """Plot the epsilon of each observer of SGD1 at the noise of the notes, which claim 0.9 for all."""
     sizes = (50, 100, 200, 500, 1000)
     shown = ("messages", "another party", "traffic", "coordinator")
     found: dict[str, list[float]] = {name: [] for name in shown}
