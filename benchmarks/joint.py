@@ -1,6 +1,10 @@
 """How good studies by the recipe are beside one pooled table, and what dropouts, colluders and plain sums cost.
 
     python benchmarks/joint.py --data DATA [--studies 10] [--only credit] [--parties 3] [--epsilon 1] [--family auto]
+                               [--json rows.json]
+
+Without options it runs the whole table: four tables, lines and curves, 3 and 10 parties, epsilon .5, 1 and 4. With
+--json each row is kept when it is finished, and rows that the file holds are printed without running them again.
 
 Each study is a rehearsal: the strategy, the parties' charges, their noise and their secure sums are those of a study
 on a network. The score is that of the model on records that nobody trained on: AUC, or R2 for California. The pooled
@@ -10,6 +14,7 @@ fit is that of one table with the same budget.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 import warnings
@@ -188,6 +193,17 @@ def row(
     return told | {"rounds": rounds, "as pooled": equal, "seconds": time.monotonic() - begun}
 
 
+def line(found: dict[str, Any]) -> str:
+    """One row of the printed table."""
+    cells = [
+        f"{found[arm][0]:.3f} ± {found[arm][1]:.3f}" if arm in found else "–"
+        for arm in ("pooled", "secure", "one dropout", "one colluder", "plain")
+    ]
+    model = "lines" if found["family"] == "linear" else "curves"
+    told = f"{found['table']}, {model}, {found['parties']}, {found['epsilon']:g}"
+    return f"| {told} | {' | '.join(cells)} | {found['rounds']} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
@@ -197,32 +213,29 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, action="append")
     parser.add_argument("--family", choices=FAMILIES, action="append")
     parser.add_argument("--arm", action="append", help="pooled and these only, such as secure")
-    parser.add_argument("--json", type=Path, help="write all numbers here, too")
+    parser.add_argument("--json", type=Path, help="keep all numbers here, and go on from them")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
-    kept = []
+    kept = json.loads(chosen.json.read_text()) if chosen.json is not None and chosen.json.exists() else []
     print(
         "| table, model, parties, epsilon | pooled | secure | one dropout | one colluder | plain | questions |"
     )
     print("|---|---|---|---|---|---|---|")
-    for name in chosen.only or TABLES:
-        data = TABLES[name](chosen.data)
-        for family in chosen.family or FAMILIES:
-            for parties in chosen.parties or PARTIES:
-                for epsilon in chosen.epsilon or EPSILONS:
-                    found = row(data, family, epsilon, parties, chosen.studies, chosen.arm)
-                    kept.append(
-                        {"table": name, "family": family, "parties": parties, "epsilon": epsilon} | found
-                    )
-                    cells = [
-                        f"{found[arm][0]:.3f} ± {found[arm][1]:.3f}" if arm in found else "–"
-                        for arm in ("pooled", "secure", "one dropout", "one colluder", "plain")
-                    ]
-                    model = "lines" if family == "linear" else "curves"
-                    told = f"{name}, {model}, {parties}, {epsilon:g}"
-                    print(f"| {told} | {' | '.join(cells)} | {found['rounds']} |", flush=True)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps(kept, indent=2) + "\n")
+    asked = itertools.product(
+        chosen.only or TABLES,
+        chosen.family or FAMILIES,
+        chosen.parties or PARTIES,
+        chosen.epsilon or EPSILONS,
+    )
+    for name, family, parties, epsilon in asked:
+        key = {"table": name, "family": family, "parties": parties, "epsilon": epsilon}
+        found = next((entry for entry in kept if key.items() <= entry.items()), None)
+        if found is None:
+            found = key | row(TABLES[name](chosen.data), family, epsilon, parties, chosen.studies, chosen.arm)
+            kept.append(found)
+            if chosen.json is not None:
+                chosen.json.write_text(json.dumps(kept, indent=2) + "\n")
+        print(line(found), flush=True)
     apart = [entry for entry in kept if not entry["as pooled"]]
     print(
         f"\n{len(kept) - len(apart)} of {len(kept)} secure studies are within two standard errors of the pooled fit."

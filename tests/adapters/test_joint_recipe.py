@@ -231,7 +231,7 @@ def test_a_party_that_lost_its_memory_is_sent_all_parts_again():
     sites = Sites(study(family="auto"), cut(table(6000)))
 
     def forget(count):
-        sites.parties["ann"]._holder._parts.clear()
+        sites.parties["ann"]._answering._holder._parts.clear()
 
     result = sites.coordinator(transport=Wire(sites, forget)).run()
     assert result.updates > 60
@@ -252,7 +252,7 @@ def test_a_question_that_does_not_fit_the_columns_is_refused_before_it_is_charge
     bodies = []
     sites.coordinator(transport=_Spy(sites, bodies)).run()
     gradient = next(body for body in bodies if b"ClippedGradient" in body)
-    holder, limits = sites.parties["ann"]._holder, sites.study.questions
+    holder, limits = sites.parties["ann"]._answering._holder, sites.study.questions
     question = decode(gradient, holder._parts, sites.joint.schema)
     for theta in (np.zeros(2), np.zeros((2, 2)), np.zeros(0)):
         broken = question._replace(query=replace(question.query, theta=theta))

@@ -20,7 +20,8 @@ from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.parquet import ArrowSource, guarded
-from discreet.linear.private_reader import DeclaredTarget, PrivateReader
+from discreet.linear.private_reader import PrivateReader
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.row_source import store_rows
 from discreet.linear.sources import source_of
 from discreet.linear.storage import Storage

@@ -20,10 +20,13 @@ from discreet.linear import (
     cells,
     encoder,
     inputs,
+    loss_functions,
     out_of_core,
 )
 from discreet.linear.column_kinds import Unit
+from discreet.linear.losses import Huber, Logistic, Poisson, Squared
 from discreet.linear.parquet import ArrowSource
+from discreet.linear.residuals import accepted, residuals
 from discreet.linear.row_source import Table, store_rows
 from discreet.linear.rows_alone import COMPARED, chosen_rows, compare_rows, read_compared
 from discreet.linear.storage import Storage
@@ -248,7 +251,8 @@ def test_what_our_readers_make_of_cells_passes(items):
 @pytest.mark.parametrize(
     "pair",
     [
-        (np.array([1.0]), np.array([1])),
+        (np.array([1.0]), np.array([2])),
+        (np.array([1.0]), np.array([1], "M8[D]")),
         (np.array([1.0]), np.array([1.0, 1.0])),
         (np.array(["1"], object), np.array([1], object)),
         (np.array([True], object), np.array([1], object)),
@@ -273,3 +277,25 @@ def test_missing_cells_are_alike():
     for cell in (np.array([np.nan]), np.array([np.nan], object), np.array([None], object), pa.array([None])):
         compare_rows([cell], [cell])
     compare_rows([np.array(["NaT"], "M8[D]")], [np.array(["NaT"], "M8[D]")])
+
+
+def test_losses_of_ours_are_compared_in_every_pass():
+    y = np.arange(100.0) % 2
+    u = np.linspace(-40.0, 40.0, 100)
+    for loss in (Logistic(), Squared(), Poisson(), Huber(0.5)):
+        assert residuals(loss, u, y).shape == (100,)
+        assert accepted(loss, y).all()
+    accepts, residual = loss_functions.KNOWN["logistic"]
+    twins = {
+        "logistic": (accepts, lambda u, y, _: np.roll(residual(u, y, _), 1)),
+        "squared": (lambda y: y >= y.mean(), residual),
+    }
+    with mock.patch.dict(loss_functions.KNOWN, twins):
+        with pytest.raises(PlanViolation, match="does not depend on other records"):
+            residuals(Logistic(), u, y)
+        for _ in range(30):  # each comparison sees the twin with probability 3/4
+            try:
+                accepted(Squared(), y)
+            except PlanViolation:
+                return
+    pytest.fail("the twin was not seen")

@@ -9,6 +9,7 @@ import pytest
 from discreet.core.noise import BoundedSum, noise_steps
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
+from discreet.events import Gaussian
 from discreet.parties import observers, sgd2
 from discreet.parties.messages import longest_message
 from discreet.parties.party_plan import PartyPlan
@@ -82,11 +83,12 @@ def test_one_record_moves_it_by_no_more_than_it_states():
 def test_parties_cut_their_sums_and_the_noise_grows_along():
     plan = study(party_bound=2.0)
     terms, theta = PartyPlan(plan, "cem"), np.full(DIMENSION, 5.0)
-    loose = sgd2.bounded_sum(study(), holders()["cem"], theta, None)
-    total = sgd2.bounded_sum(plan, holders()["cem"], theta, None)
+    noise = Gaussian(plan.noise_multiplier)
+    loose = sgd2.bounded_sum(PartyPlan(study(), "cem"), holders()["cem"], theta, None)
+    total = sgd2.bounded_sum(PartyPlan(plan, "cem"), holders()["cem"], theta, None)
     assert np.linalg.norm(loose.value * loose.grid) > 4
     assert 1.99 < np.linalg.norm(total.value * total.grid) <= 2.0
-    assert noise_steps(terms.noise, total.clip_norm, plan.grid) > noise_steps(terms.noise, 1.0, plan.grid)
+    assert noise_steps(noise, total.clip_norm, plan.grid) > noise_steps(noise, 1.0, plan.grid)
     sent = sgd2.noisy_sum(terms, holders()["cem"], theta, Silent(), paid(terms.step_noise, 1.0, Silent()))
     assert np.linalg.norm(sent) <= 2.0
     loose_terms = PartyPlan(study(), "cem")

@@ -187,7 +187,7 @@ def test_the_detectors_detect():
     party.__class__ = Forgetful
     Coordinator(SGD2, wire, ROSTER).run()
     request = next(r for n, r, _ in reversed(wire.tap) if n == "ann")
-    party._session._round = party._session._answered = 39
+    party._answering.session._round = party._answering.session._answered = 39
     wire.deliver("ann", request)
     with pytest.raises(AssertionError, match="twice"):
         wire.check()
@@ -200,7 +200,7 @@ def test_repeated_noise_is_detected():
         def _fresh_key(self):
             return bytes(32)
 
-    wire.parties["ann"]._stream = Stuck(unsafe_seed=1)  # a seeded stream always takes a key
+    wire.parties["ann"]._answering._stream = Stuck(unsafe_seed=1)  # a seeded stream always takes a key
     Coordinator(SGD2, wire, ROSTER).run()
     with pytest.raises(AssertionError, match="noise was used twice"):
         wire.check()
@@ -210,7 +210,7 @@ def test_missing_charges_are_detected():
     wire = Wire(SGD2)
     hello = Coordinator(SGD2, wire, ROSTER)
     hello.meet()
-    session = wire.parties["ann"]._session
+    session = wire.parties["ann"]._answering.session
     session._charge = lambda step: paid(session._terms.step_noise, 1.0, session._stream)
     hello.run()
     with pytest.raises(AssertionError, match="not counted"):
@@ -240,13 +240,13 @@ def test_secure_sums_readmit_a_party_at_the_round_that_it_will_answer():
     def fault(wire, party, message, deliver):
         if party == "bob" and Message.decode(message).round == 10 and not wire.injected:
             wire.injected += 1
-            wire.parties["bob"]._session._run.reserve(20)
+            wire.parties["bob"]._answering.session._run.reserve(20)
             wire.restart("bob")
             return None
         return deliver()
 
     wire = Wire(plan, fault, stream=Silent())
     result = Coordinator(plan, wire, ROSTER, progress=lambda now: told.append(now.missing)).run()
-    following = wire.parties["bob"]._session._charger.before + 1
+    following = wire.parties["bob"]._answering.session._charger.before + 1
     assert [place for place, missing in enumerate(told, 1) if missing] == list(range(10, following))
     assert result.missed["bob"] == following - 10

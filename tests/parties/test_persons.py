@@ -308,7 +308,7 @@ def test_the_broken_twin_of_the_check_certifies_persons_who_move_the_sum_threefo
     assert np.linalg.norm(holder.hardened_sum(np.zeros(2), np.arange(3), GRID).value) * GRID > 2.9
     with pytest.raises(InvalidParameter, match=r"holder\.unit"):
         rehearse(study, {"a": holder, "b": holder})
-    monkeypatch.setattr("discreet.parties.party._check_unit", lambda holder, study: None)
+    monkeypatch.setattr("discreet.parties.answering.check_holder", lambda holder, terms: None)
     result = rehearse(study, {"a": holder, "b": holder})
     assert {one.guarantee.unit for one in result.certificates.values()} == {"person"}
 

@@ -390,7 +390,7 @@ def test_a_secure_sum_is_the_same_in_another_session(tmp_path):
         group.restart("bob")
         group.session(NAMES)
     assert np.array_equal(*totals)
-    assert [party._holder.looked for party in group.parties.values()] == [1, 0, 1]
+    assert [party._answering._holder.looked for party in group.parties.values()] == [1, 0, 1]
 
 
 def test_masks_are_revealed_for_one_set_of_survivors_also_after_a_restart(tmp_path):
@@ -467,8 +467,8 @@ def test_marks_of_version_0_2_0_still_show_that_a_secure_log_is_older(tmp_path):
     group = Group(tmp_path)
     party = group.parties["ann"]
     stage = SimpleNamespace(run=None, event=group.study.noise_scale.event(0.1, 3), steps=3)
-    party._session._stages["counts"] = stage
-    party._session._run("counts", stage).mark(1)
+    party._answering.session._stages["counts"] = stage
+    party._answering.session._run("counts", stage).mark(1)
     group.restart("ann")
     group.session(NAMES)
     assert ask(group.parties["ann"], 1, "mask") is Refusal.STOPPED
@@ -478,7 +478,7 @@ def test_nothing_is_unmasked_that_was_not_answered_or_for_too_few(tmp_path):
     group = Group(tmp_path)
     masked = group.mask(1, NAMES)
     request = np.frombuffer(group.secure.request(masked), np.uint8)
-    assert reply(group.parties["ann"], "unmask", 2, request) is Refusal.PAST_ROUND
+    assert reply(group.parties["ann"], "unmask", 2, request) is Refusal.OTHER_REQUEST
     assert reply(group.parties["ann"], "unmask", 1, request[:-1]) is Refusal.OTHER_REQUEST
     few = np.frombuffer(bytes([1, 0, 0]) + bytes(request[3:]), np.uint8)
     assert reply(group.parties["ann"], "unmask", 1, few) is Refusal.OTHER_REQUEST

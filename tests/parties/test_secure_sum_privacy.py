@@ -179,7 +179,7 @@ def test_the_forger_of_these_tests_makes_what_the_coordinator_makes():
 def test_a_party_whose_vector_is_not_counted_does_not_unmask():
     world = World(4, dropouts=1).begin()
     masked = world.mask(1, world.vectors())
-    with pytest.raises(PlanViolation, match="did not receive"):
+    with pytest.raises(PlanViolation, match="or not this one"):
         world.parties["d"].unmask(1, request_for(world, masked, "abc"))
 
 

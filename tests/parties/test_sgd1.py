@@ -13,9 +13,10 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, StudyStopped
 from discreet.events import FixedSizeSampled, Gaussian
 from discreet.parties import Coordinator, observers, sgd1
+from discreet.parties.coordinator import order
 from discreet.parties.messages import DirectTransport, Message, Refusal, Roster
 from discreet.parties.party_plan import PartyPlan
-from discreet.parties.sgd1 import Calls, derived_key, order
+from discreet.parties.sgd1 import Calls, derived_key
 from discreet.parties.study import Aggregation, Privacy
 from support.parties_bank import (
     DIMENSION,

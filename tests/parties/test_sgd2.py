@@ -163,7 +163,9 @@ def test_sampling_is_drawn_by_the_party_and_accounted_for():
     plan = study(rate=0.25, privacy=Privacy(1.0, 1e-3, "add-remove"))
     event = PartyPlan(plan, "cem").event
     assert event == PoissonSampled(0.25, Gaussian(plan.noise_multiplier)) * 20
-    sizes = [len(sgd2.draw_records(plan, "cem", 50, RandomStream(unsafe_seed=s))) for s in range(400)]
+    sizes = [
+        len(sgd2.draw_records(PartyPlan(plan, "cem"), 50, RandomStream(unsafe_seed=s))) for s in range(400)
+    ]
     assert abs(np.mean(sizes) - 12.5) < 5 * np.sqrt(50 * 0.25 * 0.75 / 400)
     assert len(set(sizes)) > 8
 
@@ -180,7 +182,7 @@ def test_a_sum_that_is_clipped_otherwise_is_refused():
     ):
         holder = SimpleNamespace(hardened_sum=lambda theta, records, grid, total=total: total)
         with pytest.raises(ValueError, match="clipped"):
-            sgd2.bounded_sum(plan, holder, np.zeros(DIMENSION), None)
+            sgd2.bounded_sum(PartyPlan(plan, "ann"), holder, np.zeros(DIMENSION), None)
 
 
 def test_missing_parties_count_as_zero_under_the_same_divisor():

@@ -71,7 +71,7 @@ class Blind:
 
 @pytest.fixture
 def blind(monkeypatch):
-    for name in ("Watch", "SpotCheck", "SingleExamples"):
+    for name in ("ModelGuard", "SpotCheck", "SingleExamples"):
         for module in ("private_steps", "run"):
             monkeypatch.setattr(f"discreet.pytorch.{module}.{name}", Blind, raising=False)
 

@@ -307,9 +307,9 @@ def parties_engine() -> Engine:
     def realised():
         counted = [1]
 
-        def counting(study, party, rows, stream):
-            batch = drawn(study, party, rows, stream)
-            if party == "a":
+        def counting(terms, rows, stream):
+            batch = drawn(terms, rows, stream)
+            if terms.party == "a":
                 counted[0] = rows if batch is None else len(batch)
             return batch
 
@@ -324,20 +324,20 @@ def parties_engine() -> Engine:
     def shuffling():
         loaders = {}
 
-        def next_of(study, party, rows, stream):
-            if study.training.rate == 1:
+        def next_of(terms, rows, stream):
+            if terms.numbers.rate == 1:
                 return None
-            stage = replace(POISSON.stage(), records=rows, batch_size=round(rows * study.training.rate))
-            return next(loaders.setdefault(party, shuffled(stage)))
+            stage = replace(POISSON.stage(), records=rows, batch_size=round(rows * terms.numbers.rate))
+            return next(loaders.setdefault(terms.party, shuffled(stage)))
 
         return [mock.patch.object(sgd2, "draw_records", next_of)]
 
     def watched(found):
         drawing = sgd2.draw_records  # with the fault in it
 
-        def watching(study, party, rows, stream):
-            batch = drawing(study, party, rows, stream)
-            if party == "a":
+        def watching(terms, rows, stream):
+            batch = drawing(terms, rows, stream)
+            if terms.party == "a":
                 found.append(np.array(batch))
             return batch
 

@@ -300,11 +300,11 @@ def test_a_secure_sum_draws_no_noise_after_a_reservation_has_failed(monkeypatch)
     plan, stream = study(aggregation=Aggregation("secure")), Noting()
     party = party_of(plan, "ann", stream=stream)
     party.answer(hello(plan, "ann"))
-    session = party._session
-    session._joined, before = True, stream.draws
+    session = party._answering.session
+    before = stream.draws
     Broken(monkeypatch, 0)
     with pytest.raises(LedgerUnavailable):
-        session._mask(Message(plan.digest(), "mask", 1, "*", np.zeros(DIMENSION)))
+        session._counts(Message(plan.digest(), "mask", 1, "*", np.zeros(DIMENSION)))
     assert stream.draws == before
 
 

@@ -171,6 +171,7 @@ def join(
 
 def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
     """Show what is agreed to, and ask once for a study with these keys; the answer is kept beside the ledger."""
+    from discreet.parties.certifying import not_covered
     from discreet.parties.table_ledger import spending, spent_elsewhere
 
     study, memory = terms.study, ledger.with_name(f"{ledger.name}.consent.json")
@@ -180,8 +181,8 @@ def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> 
         note(spending(ledger, table, terms))
         return
     click.echo(f"{study_table(study)}{may_be_asked(study)}\n", err=True)
-    not_covered = "\n".join(f"  {text}" for text in terms.not_covered)
-    click.echo(f"Not covered:\n{not_covered}\n", err=True)
+    exclusions = "\n".join(f"  {text}" for text in not_covered(study))
+    click.echo(f"Not covered:\n{exclusions}\n", err=True)
     click.echo(
         f"You are {kit.party}, with {study.records_of(kit.party)} {study.privacy.unit}s. Roster {kit.fingerprint}.\n"
         f"{spending(ledger, table, terms)}\n"

@@ -365,7 +365,7 @@ def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
 
 def certificate_of(ledger: Ledger, place: Path, terms: PartyPlan) -> Certificate:
     """Certificate of a party's releases in a study and their cost, from its own ledger."""
-    from discreet.parties.party import certify_party
+    from discreet.parties.certifying import certify_party
     from discreet.plan import Plan
 
     run = f"{terms.study.name}/{terms.party}"

@@ -231,7 +231,8 @@ def approve(study_file: Path, key_file: Path, name: str) -> CommandResult:
 
 def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
-    from discreet.parties.party_plan import PartyPlan
+
+    from discreet.parties.certifying import not_covered
 
     privacy, how = loaded.privacy, f"with {loaded.aggregation.kind} sums"
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
@@ -248,8 +249,8 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
-    not_covered = [f"  {text}" for text in PartyPlan(loaded, loaded.names[0]).not_covered]
-    return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *not_covered])
+    exclusions = [f"  {text}" for text in not_covered(loaded)]
+    return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *exclusions])
 
 
 def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:

@@ -27,7 +27,7 @@ from discreet.linear.column_kinds import Column, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row
 from discreet.linear.inputs import codes, column_names, without_column
 from discreet.linear.partition_results import PartitionReply, reply
-from discreet.linear.private_reader import DeclaredTarget
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.row_source import join_chunks
 from discreet.linear.rows_alone import read_compared, row_count
 from discreet.linear.sources import source_of

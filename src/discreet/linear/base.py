@@ -223,8 +223,7 @@ class PrivateLinearModel(TableReader):
             read.refuse_types(self._encoding)
             bounds = self._target_range(table, least, spending)
             counts = None if counted is None else counted.counts
-            known = (self._loss(), self._encoding, bounds, typical, counts, read.sparse)
-            records = EncodedTable(table, *known)
+            records = EncodedTable(table, self._loss(), self._encoding, bounds, typical, counts, read.sparse)
             if spending is None:
                 model = fit_baseline(self.method, records, budget, self.records)
             else:

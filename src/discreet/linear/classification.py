@@ -13,7 +13,7 @@ from discreet.linear.base import PrivateLinearModel
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import class_numbers
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
-from discreet.linear.private_reader import DeclaredTarget
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]

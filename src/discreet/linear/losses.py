@@ -44,7 +44,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.errors import real, whole
-from discreet.linear.residuals import counted, exponential, hinge_slope, is_bit, is_class, is_count, sigmoid
+from discreet.linear.loss_functions import (
+    counted,
+    exponential,
+    hinge_slope,
+    is_bit,
+    is_class,
+    is_count,
+    sigmoid,
+)
 
 Floats = NDArray[np.float64]
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import DiscreetError
-from discreet.linear.gate.partitioned_rows import PartitionQuery, QueryContext
-from discreet.linear.gate.private_table import PrivateTable
+from discreet.linear.gate.partitioned_rows import PartitionQuery
 from discreet.linear.packed_questions import unpack
 from discreet.linear.partition_results import PartitionReply
 from discreet.linear.user_routing import Share
+from discreet.linear.views import Views
 from discreet.trusted.plain_data import digest_of
 
 _TABLES = 256  # partitions of which a worker keeps rows
@@ -71,18 +71,19 @@ def _answer(task: PartitionTask) -> PartitionReply | str:
             return "changed"
     except Exception:
         return "unreadable"
-    kept = _kept_rows(task)
-    if kept is None:
+    with _door:
+        partition = _partition(task)
+    if partition is None:
         return "behind"
-    with kept.lock:
-        if kept.table is None:
-            code = kept.read(task)
-            if code is not None:
-                return code
-        question = task.question
+    with partition.lock:
+        views = partition.views or partition.read(task)
+        if isinstance(views, str):
+            return views
+        question, parts = task.question, partition.parts
         try:
-            asked = unpack(question.asked, kept.parts)
-            rows = kept.rows(question.view, asked)
+            asked = unpack(question.asked, parts)
+            keys = question.view, digest_of(asked.fills), digest_of(asked.basis)
+            rows = views.rows(keys, lambda: unpack(question.view, parts), asked.fills, asked.basis)
         except KeyError:
             return "behind"
         counts = np.asarray(rows._total(asked.query, question.grid))
@@ -90,43 +91,40 @@ def _answer(task: PartitionTask) -> PartitionReply | str:
     return PartitionReply("sum", task.place, task.release, counts, bound, question.grid, question.digest)
 
 
-def _kept_rows(task: PartitionTask) -> _Kept | None:
-    """What is kept of a partition; None if it has not been read and the task does not say how.
+def _partition(task: PartitionTask) -> _Partition | None:
+    """The partition of a task; None if it has not been read and the task does not say how.
 
-    Rows of earlier fits, and the oldest of too many, are let go.
+    Rows of earlier fits, and the oldest of too many, are dropped.
     """
-    with _door:
-        if task.reading is not None and task.fit not in _parts:
-            _kept.clear()
-            _parts.clear()
-            _parts[task.fit] = {}
-        parts = _parts.get(task.fit)
-        if parts is None:
-            return None
-        parts |= task.question.parts
-        while len(parts) > _PARTS:
-            parts.pop(next(iter(parts)))
-        key = task.fit, task.place
-        if key not in _kept and task.reading is not None:
-            while len(_kept) >= _TABLES:
-                _kept.pop(next(iter(_kept)))
-            _kept[key] = _Kept()
-        found = _kept.get(key)
-        if found is not None:
-            found.parts = dict(parts)
-        return found
+    if task.reading is not None and task.fit not in _parts:
+        _partitions.clear()
+        _parts.clear()
+        _parts[task.fit] = {}
+    parts = _parts.get(task.fit)
+    if parts is None:
+        return None
+    parts |= task.question.parts
+    if task.reading is not None and task.place not in _partitions:
+        _partitions[task.place] = _Partition()
+    caches: tuple[tuple[dict[Any, Any], int], ...] = ((parts, _PARTS), (_partitions, _TABLES))
+    for cache, most in caches:
+        while len(cache) > most:
+            cache.pop(next(iter(cache)))
+    partition = _partitions.get(task.place)
+    if partition is not None:
+        partition.parts = dict(parts)
+    return partition
 
 
 @dataclass(eq=False)
-class _Kept:
-    """The rows of one partition: as they were read, and in the views that were asked of last."""
+class _Partition:
+    """The rows of one partition, once they were read, and the large arrays that questions refer to."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    table: PrivateTable | None = None
-    made: dict[str, tuple[bytes, Any]] = field(default_factory=dict)
+    views: Views | None = None
     parts: dict[bytes, Any] = field(default_factory=dict)
 
-    def read(self, task: PartitionTask) -> str | None:
+    def read(self, task: PartitionTask) -> Views | str:
         """Read the rows; a code if they cannot be read."""
         if task.reading is None:
             return "behind"
@@ -134,36 +132,15 @@ class _Kept:
             if not task.share.unchanged():
                 return "changed"
             model, target = task.reading
-            self.table = model._read(task.share.source(), target, None, None, True)
+            self.views = Views(model._read(task.share.source(), target, None, None, True))
+            return self.views
         except DiscreetError:
             return "refused"
         except OSError:
             return "unreadable"
-        return None
-
-    def rows(self, view: bytes, asked: QueryContext) -> Any:
-        """The rows that a query is asked of."""
-        assert self.table is not None
-        table, key = self.table, view
-        rows = self._make("view", key, lambda: table.rows(unpack(view, self.parts)))
-        if asked.fills is not None:
-            values, before = asked.fills, rows
-            key += digest_of(values)
-            rows = self._make("filled", key, lambda: before.filled(values))
-        if asked.basis is not None:
-            basis, plain = asked.basis, rows
-            rows = self._make("curves", key + digest_of(basis), lambda: plain.in_curves(basis))
-        return rows
-
-    def _make(self, name: str, key: bytes, make: Any) -> Any:
-        """What ``make`` gives, kept under a name until it is asked for with another key."""
-        found = self.made.get(name)
-        if found is None or found[0] != key:
-            self.made.pop(name, None)
-            found = self.made[name] = key, make()
-        return found[1]
 
 
-_kept: dict[tuple[str, int], _Kept] = {}
+_partitions: dict[int, _Partition] = {}
 _parts: dict[str, dict[bytes, Any]] = {}
+"""The large arrays of the current fit, by its name."""
 _door = threading.Lock()

@@ -86,13 +86,15 @@ class PartitionResults(ABC):
             raise PlanViolation(f"Partition {answer.place}: {_FATAL[answer.code]}")
         if answer.code != "sum":
             return
-        if answer.place not in range(self._places) or not isinstance(answer.counts, np.ndarray):
-            raise PlanViolation("An answer is not one of a partition of this fit; the fit stops.")
-        if answer.counts.dtype != np.int64:
-            raise PlanViolation(f"Partition {answer.place} gave a sum of another kind; the fit stops.")
-        self._validate_reply(answer, answer.counts)
-        known = self._known.setdefault(answer.place, answer.counts)
-        if not np.array_equal(known, answer.counts):
+        counts = answer.counts
+        if (
+            answer.place not in range(self._places)
+            or type(counts) is not np.ndarray
+            or counts.dtype != np.int64
+        ):
+            raise PlanViolation("A sum is not one of a partition of this fit; the fit stops.")
+        self._validate_reply(answer, counts)
+        if not np.array_equal(self._known.setdefault(answer.place, counts), counts):
             raise PlanViolation(f"Partition {answer.place} gave two different sums; the fit stops.")
 
     @abstractmethod
@@ -126,14 +128,12 @@ class PartitionSums(PartitionResults):
         theirs = (answer.release, answer.clip_norm, answer.grid, answer.public)
         if theirs != (self._release, like.clip_norm, like.grid, self._public):
             raise PlanViolation(
-                f"Partition {place} worked with other public numbers than the driver: all machines need the "
-                "same versions of the packages, and processors of the same kind."
+                f"Partition {place} worked with other public numbers than the driver: all machines need the same "
+                "versions of the packages, and processors of the same kind."
             )
-        if counts.shape != like.value.shape:
-            raise PlanViolation(f"Partition {place} gave a sum of another kind; the fit stops.")
         assert like.grid is not None
-        largest = self._most[place] * (like.clip_norm / like.grid) * (1 + 1e-9)
-        if not float(np.linalg.norm(counts.astype(np.float64))) <= largest:
+        most = self._most[place] * (like.clip_norm / like.grid) * (1 + 1e-9)
+        if counts.shape != like.value.shape or not np.linalg.norm(counts.astype(np.float64)) <= most:
             raise PlanViolation(f"Partition {place} gave more than its rows can add up to; the fit stops.")
 
     def total(self) -> Counts:

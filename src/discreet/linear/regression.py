@@ -16,7 +16,7 @@ from discreet.linear.declarations import target_range
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Huber, Loss, Poisson, Squared
-from discreet.linear.private_reader import DeclaredTarget
+from discreet.linear.read_parts import DeclaredTarget
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
 from discreet.trusted.spending import BudgetAllocator

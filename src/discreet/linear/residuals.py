@@ -1,57 +1,64 @@
 """Which targets count, and residuals at a score, for the losses that kernels compute: record by record.
 
-The gate asks :func:`accepted` and :func:`residuals`. A loss that names compiled code is computed here and in
-``kernels/coefficients.py`` from that name, its parameter and its number of outputs; none of its methods is called.
-A loss without compiled code is code of the user's own, which has to keep records apart: :func:`checked_loss` compares
-what it computes for made-up records alone and together, and every pass over the rows compares :data:`COMPARED`
-secretly chosen records with themselves alone. A loss that mixes records for a share p of them stays unseen in a pass
-with probability (1 - p)^COMPARED.
+The gate asks :func:`accepted` and :func:`residuals`. A loss that names compiled code is computed by
+:mod:`~discreet.linear.loss_functions` and ``kernels/coefficients.py`` from that name, its parameter and its number of
+outputs; none of its methods is called. A loss without compiled code is code of the user's own: :func:`checked_loss`
+compares what it computes for made-up records alone and together. Every pass over the rows compares secretly chosen
+records of each block with themselves alone: :data:`COMPARED`, or 2 for a loss of ours. A loss that mixes records for
+a share p of them stays unseen in a block with probability (1 - p)^COMPARED, or (1 - p)^2.
 """
 
 from __future__ import annotations
 
 import secrets
 import warnings
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.linear.loss_functions import KNOWN, counted, is_class
 
 Floats = NDArray[np.float64]
 Which = NDArray[np.bool_]
 Kind = TypeVar("Kind")
 
-COMPARED = 8
-"""So many records of each block are computed alone, where a loss is the user's own."""
+COMPARED, COMPARED_OF_OURS = 8, 2
+"""So many records of each block are computed alone, for a loss of the user's own, and for one of ours."""
 
 _NO_LOSS = object()
-_LARGEST_EXPONENT = 700.0  # e**700 is a float64 number
+_ROUNDING = 1e-14  # of a difference of probabilities, if exp is rounded otherwise for one number
 
 
 def accepted(loss: Any, y: ArrayLike) -> Which:
-    """Which targets count.
-
-    Guarantee: whether a target counts depends on that target only, unless the loss is the user's own.
-    """
-    y, code = np.asarray(y, np.float64), loss.machine_code
+    """Which targets count: each by itself."""
+    code = loss.machine_code
     if code is None:
-        return _of_user(loss.accepts, y).astype(np.bool_)
-    if code[0] == "softmax":
-        return is_class(y, loss.outputs)
-    return np.asarray(_KNOWN[code[0]][0](y))
+        accepts = loss.accepts
+    elif code[0] == "softmax":
+        accepts = partial(is_class, classes=loss.outputs)
+    else:
+        accepts = KNOWN[code[0]][0]
+    return _compared(accepts, _compared_of(code), np.asarray(y, np.float64)).astype(np.bool_)
 
 
 def residuals(loss: Any, u: ArrayLike, y: ArrayLike) -> Floats:
-    """The derivative of a loss of one score at ``u``; 0 where the target does not count.
+    """The derivative of a loss of one score at ``u``, of each record by itself; 0 where the target does not count."""
+    code = loss.machine_code
+    residual = loss.residual if code is None else partial(_residual, code)
+    return _compared(
+        residual, _compared_of(code), np.asarray(u, np.float64), np.asarray(y, np.float64)
+    ).astype(np.float64)
 
-    Guarantee: that of a record depends on that record only, unless the loss is the user's own.
-    """
-    u, y, code = np.asarray(u, np.float64), np.asarray(y, np.float64), loss.machine_code
-    if code is None:
-        return _of_user(loss.residual, u, y).astype(np.float64)
-    accepts, residual = _KNOWN[code[0]]
+
+def _compared_of(code: Any) -> int:
+    return COMPARED if code is None else COMPARED_OF_OURS
+
+
+def _residual(code: tuple[str, float], u: Floats, y: Floats) -> Floats:
+    accepts, residual = KNOWN[code[0]]
     return counted(accepts(y), residual(u, y, float(code[1])))
 
 
@@ -62,7 +69,7 @@ def checked_loss(loss: Kind) -> Kind:
     if code is _NO_LOSS:
         raise InvalidParameter("loss", loss, "must be a Loss, for instance Logistic().")
     if code is not None:
-        if code[0] != "softmax" and (code[0] not in _KNOWN or known.outputs != 1):
+        if code[0] != "softmax" and (code[0] not in KNOWN or known.outputs != 1):
             raise InvalidParameter("loss", loss, "must name compiled code for its number of outputs.")
         return loss
     if known.outputs != 1 or getattr(loss, "kind", None) not in ("classes", "numbers", "counts"):
@@ -77,79 +84,31 @@ def checked_loss(loss: Kind) -> Kind:
     return loss
 
 
-def _of_user(function: Any, *columns: Floats) -> NDArray[Any]:
-    """What a method of a user's loss computes for each record.
+def _compared(function: Any, compared: int, *columns: Floats) -> NDArray[Any]:
+    """What a function computes for each record, after chosen ones were compared with themselves alone.
 
-    Nothing that it raises or warns of passes, because it may quote a record.
+    Nothing that a loss of the user's own raises or warns of passes, because it may quote a record.
     """
     count = len(columns[0])
-    places = secrets.SystemRandom().sample(range(count), min(COMPARED, count))
+    places = secrets.SystemRandom().sample(range(count), min(compared, count))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             found = np.asarray(function(*columns))
             alone = [np.asarray(function(*(column[[place]] for column in columns))) for place in places]
             fits = found.shape == (count,) and found.dtype.kind in "fiub"
-            same = fits and all(_alike(one, found[[at]]) for one, at in zip(alone, places, strict=True))
+            same = fits and all(one.shape == (1,) for one in alone)
+            if same and places:
+                rounding = 0.0 if compared == COMPARED else _ROUNDING
+                both = np.concatenate(alone), found[places]
+                same = np.allclose(*both, rtol=1e-9, atol=rounding, equal_nan=True)
         except Exception:
             raise PlanViolation(
-                "The loss of your own failed for records of this table. Its message is withheld, because it may "
-                "quote a record. Let it return one number for each record, whatever the record holds."
+                "The loss failed for records of this table. Its message is withheld, because it may quote a record. "
+                "Let it return one number for each record, whatever the record holds."
             ) from None
     if not same:
         raise PlanViolation(
-            "The loss of your own must return one number for each record, which does not depend on other records."
+            "The loss must return one number for each record, which does not depend on other records."
         )
     return found
-
-
-def _alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two results differ by no more than the order of additions in float64."""
-    return one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-9, atol=0.0, equal_nan=True))
-
-
-def is_bit(y: Floats) -> Which:
-    """Targets of two classes."""
-    return np.asarray((y == 0) | (y == 1))
-
-
-def is_class(y: Floats, classes: int) -> Which:
-    """Targets of ``classes`` classes."""
-    return np.asarray((y >= 0) & (y < classes) & (y == np.floor(y)))
-
-
-def is_count(y: Floats) -> Which:
-    """Targets of a model of counts."""
-    return np.asarray(np.isfinite(y) & (y >= 0))
-
-
-def counted(accepts: Which, values: Any) -> Floats:
-    """The values, with 0 where the target does not count."""
-    return np.asarray(np.where(accepts, values, 0.0))
-
-
-def sigmoid(u: Floats) -> Floats:
-    """1 / (1 + e^-u)."""
-    small = np.exp(-np.abs(u))
-    return np.asarray(np.where(u >= 0, 1.0, small) / (1.0 + small))
-
-
-def exponential(u: Floats) -> Floats:
-    """e^u, finite for every finite u."""
-    return np.asarray(np.exp(np.minimum(u, _LARGEST_EXPONENT)))
-
-
-def hinge_slope(u: Floats, y: Floats, smoothness: float) -> Floats:
-    """The derivative of the smoothed hinge."""
-    missing = 1.0 + smoothness - (2.0 * y - 1.0) * u
-    return np.asarray((1.0 - 2.0 * y) * np.clip(missing / (2.0 * smoothness), 0.0, 1.0))
-
-
-_KNOWN: dict[str, tuple[Any, Any]] = {
-    "logistic": (is_bit, lambda u, y, _: sigmoid(u) - y),
-    "squared": (np.isfinite, lambda u, y, _: u - y),
-    "huber": (np.isfinite, lambda u, y, threshold: np.clip(u - y, -threshold, threshold)),
-    "poisson": (is_count, lambda u, y, _: exponential(u) - y),
-    "hinge": (is_bit, hinge_slope),
-}
-"""By the name of the compiled residual: which targets count, and the residual with its parameter."""

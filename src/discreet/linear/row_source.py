@@ -171,21 +171,3 @@ def files_of(pattern: str) -> list[str]:
             )
             raise InvalidParameter("table", pattern, requirement)
     return files
-
-
-class ManySources(Source):
-    """The files that a pattern names, one after the other, in the order of their names."""
-
-    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
-        self.path, self._sources = Path(pattern), tuple(sources)
-        self.names = sources[0].names
-        for source in sources:
-            if sorted(source.names) != sorted(self.names):
-                requirement = f"has other columns than {sources[0].path}; all files must have the same."
-                raise InvalidParameter("table", str(source.path), requirement)
-
-    def parts(self) -> Sequence[Source]:
-        return self._sources
-
-    def progress(self) -> float:
-        return sum(source.progress() for source in self._sources) / len(self._sources)

@@ -74,8 +74,10 @@ def _same(one: Any, other: Any) -> bool:
         same = one.shape == other.shape and np.array_equal(one.indices, other.indices)
         return same and _same(one.data, other.data)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind in "fiubmM":
-        kind = one.dtype == other.dtype and one.shape == other.shape
-        return kind and bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fmM"))
+        if one.dtype != other.dtype and other.dtype.kind in "fiub" and one.dtype.kind in "fiub":
+            one, other = one.astype(np.float64), other.astype(np.float64)  # integers beside a missing one
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fmM"))
     ours, theirs = list_cells(one), list_cells(other)
     return len(ours) == len(theirs) and all(map(_same_cell, ours, theirs))
 

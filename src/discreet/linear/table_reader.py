@@ -37,7 +37,8 @@ from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
 from discreet.linear.inputs import without_column
 from discreet.linear.losses import Loss
-from discreet.linear.private_reader import DeclaredTarget, Header, PrivateReader, feature_table
+from discreet.linear.private_reader import PrivateReader
+from discreet.linear.read_parts import DeclaredTarget, Header, feature_table
 from discreet.linear.row_source import Source
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage

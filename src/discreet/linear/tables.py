@@ -20,7 +20,7 @@ import numpy as np
 from discreet.errors import InvalidParameter
 from discreet.linear.cells import Cells, Read, as_they_are, numbers_in
 from discreet.linear.csv_records import CsvRecords, open_text
-from discreet.linear.row_source import ManySources, Source, Table, files_of
+from discreet.linear.row_source import Source, Table, files_of
 from discreet.linear.schema import schema_of
 
 _ODD = re.compile('["\x1c-\x1f]')  # quotes, and blanks to numpy's parser that are none to float
@@ -50,6 +50,24 @@ def table_in(path: Path) -> Source:
 
         return ParquetSource(path)
     return CsvSource(path)
+
+
+class ManySources(Source):
+    """The files that a pattern names, one after the other, in the order of their names."""
+
+    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
+        self.path, self._sources = Path(pattern), tuple(sources)
+        self.names = sources[0].names
+        for source in sources:
+            if sorted(source.names) != sorted(self.names):
+                requirement = f"has other columns than {sources[0].path}; all files must have the same."
+                raise InvalidParameter("table", str(source.path), requirement)
+
+    def parts(self) -> Sequence[Source]:
+        return self._sources
+
+    def progress(self) -> float:
+        return sum(source.progress() for source in self._sources) / len(self._sources)
 
 
 class CsvSource(Source):

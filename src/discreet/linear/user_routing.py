@@ -28,7 +28,8 @@ from discreet.core.grouping import MISSING_USER, canonical_user_id
 from discreet.errors import PlanViolation
 from discreet.linear.cells import Read
 from discreet.linear.partition_results import PartitionReply, PartitionResults, reply
-from discreet.linear.row_source import ManySources, Source, Table
+from discreet.linear.row_source import Source, Table
+from discreet.linear.tables import ManySources
 
 Codes = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ a party has its number; a turn that the party has passed, because either side wa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -129,6 +129,21 @@ class StudyResult:
     def observers(self) -> ObserverTable:
         """What every observer could learn, given what happened; the plan is ``observers(result.study)``."""
         return observers(self.arrangement, self.study.privacy.delta, arithmetic=self.study.arithmetic)
+
+
+_AT_ONCE = 4096  # draws of the schedule
+
+
+def order(study: Study, key: bytes) -> Iterator[str]:
+    """The parties that get the token, from the first on without end."""
+    names, sizes = study.names, np.array([study.parties[name] for name in study.names])
+    stream, ends = sgd1.keyed_draws(sgd1.derived_key(key, "order")), np.cumsum(sizes)
+    while True:
+        if study.training.schedule == "balanced":
+            draws = sgd1.permutations(stream, int(ends[-1]), max(1, _AT_ONCE // int(ends[-1])))
+        else:
+            draws = stream.integers(int(ends[-1]), _AT_ONCE)
+        yield from (names[place] for place in np.searchsorted(ends, draws, side="right").tolist())
 
 
 class Coordinator:
@@ -366,10 +381,10 @@ class Coordinator:
         """SGD1: one update for each token. Who is missing is left alone for a while, longer each time at first."""
         state, descent, nothing = self._state, self._descent, np.zeros(self.study.dimension)
         assert descent is not None
-        order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
+        turns = islice(order(self.study, state.key), state.round, self.study.updates)
         away: dict[str, Backoff] = {}  # who is missing, and when to ask again
         empty = 0
-        for token, party in enumerate(order, state.round + 1):
+        for token, party in enumerate(turns, state.round + 1):
             turn, gradient = state.calls.get(party, 0) + 1, None
             pause = away.pop(party, None)
             if len(away) > self.study.dropouts or empty >= MOST_EMPTY_ROUNDS * len(self.study.names):

@@ -90,6 +90,14 @@ class Refusal(Enum):
     MISSING_PART = 10  #  a part of the question was sent before and is not known any more
 
 
+class Refused(Exception):
+    """A request that a party refuses, and why; leaves the party as its number only."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason.name)
+        self.reason = reason
+
+
 @dataclass(frozen=True, eq=False)
 class Message:
     """One message. ``array`` has at most two dimensions and one of the :data:`TYPES`."""

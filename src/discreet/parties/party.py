@@ -25,31 +25,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate import Certificate
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import (
-    BudgetExceeded,
-    InvalidParameter,
-    LedgerCorrupted,
-    LedgerUnavailable,
-    MalformedMessage,
-    PlanViolation,
-)
+from discreet.errors import BudgetExceeded, InvalidParameter, MalformedMessage, PlanViolation
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.parties import sgd1, sgd2
 from discreet.parties.answer_log import AnswerLog
+from discreet.parties.answering import Answering
+from discreet.parties.certifying import answered_questions, certify_party
 from discreet.parties.joint import FinalModel, for_model, refuse_strangers
-from discreet.parties.messages import EVERYBODY, Holder, Message, QuestionTable, Refusal, Roster
-from discreet.parties.party_plan import PartyPlan, PartySession, Refused
-from discreet.parties.questions import QuestionSession
-from discreet.parties.sgd1 import CallSession
-from discreet.parties.sgd2 import RoundSession, SecureSession
+from discreet.parties.messages import EVERYBODY, Holder, Message, QuestionTable, Refusal, Refused, Roster
+from discreet.parties.party_plan import PartyPlan
 from discreet.parties.study import COORDINATOR, Study
 from discreet.plan.plan import Plan
 
@@ -88,25 +78,28 @@ class Party:
     ) -> None:
         self.name, self.study = name, study
         self.terms = PartyPlan(study, name)
-        self._holder: Any = holder
         self._log = AnswerLog(None if log is None else Path(log))
         self._roster = roster if isinstance(roster, Roster) else Roster(roster)
         self._key = _checked_key(name, signing_key, self._roster, study)
         self._stream = system_stream() if stream is None else stream
-        _check_holder(holder, self.terms)
-        self._run_name = f"{study.name}/{name}"
-        self.ledger = Till.open(ledger, self.terms.plan(), key=ledger_key).ledger
-        _check_ledger(self.ledger, self.terms, self._run_name)
+
+        def open_ledger() -> Ledger:
+            self.ledger = Till.open(ledger, self.terms.plan(), key=ledger_key).ledger
+            _check_ledger(self.ledger, self.terms, f"{study.name}/{name}")
+            return self.ledger
+
+        self._records = holder.records
+        secure = self._log, self._key, self._roster, keep_head
+        self._answering = Answering(self.terms, holder, open_ledger, self._stream, *secure)
         self._lock = threading.Lock()
-        self._session: PartySession | QuestionSession | None = None
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
         self.stopped: str | None = None
-        """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
+        """The reason why the party says no more, for its owner's eyes: a restart with the same ledger goes on."""
         self.refused: Counter[Refusal] = Counter()
         """How many requests were refused for which reason, for its owner's eyes."""
         self.ending: FinalModel | None = None
         """The model, once the coordinator has signed the end of the study."""
-        self._over, self._shows, self._keep_head = threading.Event(), shows_certificate, keep_head
+        self._over, self._shows = threading.Event(), shows_certificate
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the study, or until the party has stopped; True if one of them came."""
@@ -117,15 +110,9 @@ class Party:
 
         No noise is added, nothing is charged, and the party's random stream is not used.
         """
-        if self.study.algorithm == "recipe":
-            return
-        theta = np.zeros(self.study.dimension)
-        if self.study.algorithm == "sgd1":
-            sgd1.gradient_of(self.study, self._holder, theta, 0)
-        else:
-            rate, rows = self.study.training.rate, self._holder.records
-            some = None if rate == 1 else np.arange(math.ceil(rate * rows), dtype=np.intp)
-            sgd2.bounded_sum(self.study, self._holder, theta, some)
+        rate = self.study.training.rate
+        some = 1 if self.study.algorithm == "sgd1" else math.ceil(rate * self._records)
+        self._answering.try_sum(None if rate == 1 and some > 1 else np.arange(some, dtype=np.intp))
 
     def answer(self, message: bytes) -> bytes:
         """The reply to any bytes at all. Never raises."""
@@ -134,18 +121,13 @@ class Party:
             try:
                 request = self._read(message)
                 round = request.round
-                reply = self._reply(request)
-                if self._keep_head is not None:
-                    self._keep_head(self.ledger)
-                return reply
+                return self._reply(request)
             except Refused as refused:
                 self.refused[refused.reason] += 1
+                self.stopped = self.stopped or self._answering.stopped
+                if self.stopped is not None:
+                    self._over.set()
                 return self._refusal(round, refused.reason)
-            except Exception as error:  # its text might tell something, so nobody gets it
-                ours = isinstance(error, BudgetExceeded | PlanViolation | LedgerCorrupted | LedgerUnavailable)
-                self.stopped = str(error) if ours else type(error).__name__
-                self._over.set()
-                return self._refusal(round, Refusal.STOPPED)
 
     def _read(self, frame: bytes) -> Message:
         if self.stopped is not None:
@@ -166,45 +148,24 @@ class Party:
             return self._last[1]
         if request.kind == "hello":
             return self._encode(self._hello(request))
-        if self._session is None:
+        if self._answering.session is None:
             raise Refused(Refusal.NOT_BEGUN)
         if request.kind != "end" and self.ending is not None:
             raise Refused(Refusal.BEYOND_PLAN)
-        answer = self._end(request) if request.kind == "end" else self._session.reply(request)
+        answer = (
+            self._answering.guarded(lambda: self._end(request))
+            if request.kind == "end"
+            else self._answering.reply(request)
+        )
         reply = self._encode(answer)
         self._last = (fingerprint, reply)
         return reply
 
     def _hello(self, request: Message) -> Message:
-        """Begin, or go on after either side was restarted: the next round that will be answered.
-
-        SGD1 brings a key that belongs to the schedule: a coordinator that lost it cannot begin a second schedule.
-        """
-        key = request.array.tobytes()
-        expected = sgd1.KEY_BYTES if self.study.algorithm == "sgd1" else 0
-        if request.round != 0 or request.array.dtype != np.uint8 or len(key) != expected:
+        if request.round != 0 or request.array.dtype != np.uint8:
             raise Refused(Refusal.OTHER_PLAN)
-        if self._session is None:
-            self._session = self._begin(key or None)
-        elif self._session.key != (key or None):
-            raise Refused(Refusal.OTHER_PLAN)
-        following = np.array([self._session.next_round()], np.int64)
+        following = np.array([self._answering.begin(request.array.tobytes() or None)], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
-
-    def _begin(self, key: bytes | None) -> PartySession | QuestionSession:
-        till = Till.open(self.ledger, self.terms.plan(key))
-        if self.study.algorithm == "recipe":
-            keys = (self._key, self._roster)
-            return QuestionSession(self.terms, self._holder, till, self._stream, self._log, *keys)
-        try:
-            run = till.run(self._run_name, distance=self.terms.arithmetic.distance)
-        except PlanViolation:
-            raise Refused(Refusal.OTHER_PLAN) from None
-        if self.study.aggregation.kind == "secure":
-            assert self._key is not None  # checked when the party was made
-            return SecureSession(self.terms, self._holder, run, self._stream, self._key, self._roster)
-        kind = CallSession if self.study.algorithm == "sgd1" else RoundSession
-        return kind(self.terms, self._holder, run, self._stream, key)
 
     def _end(self, request: Message) -> Message:
         """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
@@ -238,8 +199,7 @@ class Party:
         plan = self.plan
         if plan is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        answered = self._session.answered() if isinstance(self._session, QuestionSession) else ()
-        trusted = self._stream.trusted
+        trusted, answered = self._stream.trusted, answered_questions(self._log)
         found = certify_party(self.terms, self.ledger, plan, trusted=trusted, checks=answered)
         if model is not None:
             found = for_model(found, model)
@@ -248,21 +208,8 @@ class Party:
     @property
     def plan(self) -> Plan | None:
         """What the ledger calls this study, once it has begun."""
-        return None if self._session is None else self.terms.plan(self._session.key)
-
-
-def certify_party(
-    terms: PartyPlan, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
-) -> Certificate:
-    """The certificate of a party, from its ledger alone; ``checks`` name the questions that it has answered."""
-    return Certificate.of(
-        ledger,
-        plan,
-        arithmetic=terms.arithmetic,
-        trusted=trusted,
-        not_covered=terms.not_covered,
-        checks=checks,
-    )
+        session = self._answering.session
+        return None if session is None else self.terms.plan(session.key)
 
 
 def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed25519PrivateKey | None:
@@ -283,62 +230,6 @@ def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed2551
             "signing_key", "another key", f"is not the one that the roster lists for {name}."
         )
     return key
-
-
-def _check_holder(holder: Any, terms: PartyPlan) -> None:
-    """Refuse, on the party's own screen and before anything is sent, records that are not what was declared."""
-    study, records = terms.study, terms.study.records_of(terms.party)
-    if study.algorithm != "recipe":
-        _check_sums(holder, study)
-    _check_unit(holder, study)
-    if study.privacy.neighbours == "replace-one" and holder.records != records:
-        needed = f"must be {records}, as declared: with replace-one neighbours the number is public."
-        raise InvalidParameter("holder.records", holder.records, needed)
-    if study.algorithm == "recipe" and holder.records > study.noise_scale.most_records:
-        needed = "must have fewer rows: integer sums have no room for so many at this budget."
-        raise InvalidParameter("holder.records", "too many", needed)
-
-
-def _check_sums(holder: Holder, study: Study) -> None:
-    """Refuse a holder whose sums are not those of the study."""
-    if holder.dimension != study.dimension:
-        raise InvalidParameter(
-            "holder.dimension", holder.dimension, f"must be {study.dimension}, as in the study."
-        )
-    try:
-        sgd2.bounded_sum(study, holder, np.zeros(study.dimension), None)
-    except ValueError:
-        needed = (
-            f"must clip to the study's {study.training.clip_norm:g} (l2) and give a vector of its dimension."
-        )
-        raise InvalidParameter("holder", type(holder), needed) from None
-
-
-def _check_unit(holder: Any, study: Study) -> None:
-    """Refuse a holder that clips another unit than the one that the study protects.
-
-    A person with k rows moves a sum of clipped records by up to k clip norms. Conversely, one row more moves the
-    clipped average of a person by up to two clip norms, and a row that changes its owner moves two persons, so the
-    noise of a study of records does not cover a sum of persons.
-    """
-    unit = getattr(holder, "unit", "record")
-    if isinstance(unit, str) and unit == study.privacy.unit:
-        return
-    kind = type(holder).__name__
-    if study.privacy.unit == "person":
-        needed = (
-            f"must be 'person', because the study protects persons and {kind} does not clip all rows of a person "
-            "together. Use a holder that does, such as LinearHolder(..., people=ids), or agree on a study with "
-            "unit = 'record'."
-        )
-    else:
-        needed = (
-            f"must be 'record', because the study protects records and {kind} does not clip each row by itself: one "
-            "row can move the sum by more than the clip norm. Use a holder without ids of persons, or agree on a "
-            "study with unit = 'person'."
-        )
-    known = isinstance(unit, str) and unit in ("record", "person")
-    raise InvalidParameter("holder.unit", unit if known else type(unit), needed)
 
 
 def _check_ledger(ledger: Ledger, terms: PartyPlan, run: str) -> None:

@@ -37,16 +37,15 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.noise_shares import distance_of_message
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter, MalformedMessage, PlanViolation
+from discreet.errors import InvalidParameter, LedgerCorrupted, MalformedMessage
 from discreet.events import Gaussian
 from discreet.ledger import Till
 from discreet.ledger.ledger_log import Run
 from discreet.parties.answer_log import AnswerEntry, AnswerLog
-from discreet.parties.messages import CheckedQuestion, Message, QuestionTable, Refusal, Roster
+from discreet.parties.messages import CheckedQuestion, Message, QuestionTable, Refusal, Refused, Roster
 from discreet.parties.noise_scale import NoiseScale
-from discreet.parties.party_plan import PartyPlan, Refused
-from discreet.parties.secure.secure_group import read_request
-from discreet.parties.secure.secure_sum import SecureParty
+from discreet.parties.party_plan import PartyPlan
+from discreet.parties.secure.secure_messages import SecureMessages
 from discreet.trusted.permits import Charger, Draw, StepNoise
 
 _SHARES = 1 + 1e-9  # what shares may add up to: the ledger decides what is paid
@@ -82,18 +81,20 @@ class QuestionSession:
         signing_key: Ed25519PrivateKey | None = None,
         roster: Roster | None = None,
     ) -> None:
-        assert terms.study.questions is not None
-        self._terms, self._study, self._table = terms, terms.study, table
+        self._terms, self._agreed, self._table = terms, terms.numbers, table
         self._ledger, self._stream, self._log = session, stream, log
-        self._limits, self._scale = terms.study.questions, terms.study.noise_scale
-        self._signing_key, self._roster = signing_key, roster
-        self._secure: SecureParty | None = None
-        self._names: list[str] = []
+        self._scale = terms.scale
         self._stages: dict[str, _Stage] = {}
         self._distance, self._allowed = 0.0, _allowed_distance(session, self._scale)
         for entry in log.entries:
             self._stage(entry.stage, entry.share, entry.steps).used += 1
             self._distance += entry.distance
+        self._messages = None
+        if self._agreed.secure:
+            assert signing_key is not None  # checked when the party was made
+            assert roster is not None
+            known = terms.party, terms.group(roster), signing_key, stream
+            self._messages = SecureMessages(*known, self._counts, self._note_reveal)
 
     def next_round(self) -> int:
         """The number of the first question that was not answered."""
@@ -101,91 +102,39 @@ class QuestionSession:
 
     def reply(self, request: Message) -> Message:
         """The answer to a question, or what a secure sum needs beside it."""
-        if self._study.aggregation.kind == "plain":
-            if request.kind != "ask":
-                raise Refused(Refusal.OTHER_STUDY)
-            return self._message("noisy", request.round, self._answer(request).counts)
-        steps = {"advertise": self._advertise, "join": self._join, "mask": self._mask, "unmask": self._unmask}
-        if request.kind not in steps:
+        if self._messages is not None:
+            return self._messages.reply(request)
+        if request.kind != "ask":
             raise Refused(Refusal.OTHER_STUDY)
-        try:
-            content = steps[request.kind](request)
-        except PlanViolation as error:
-            if isinstance(error, _Stopped):
-                raise
-            raise Refused(Refusal.OTHER_REQUEST) from None
-        return self._message("sealed", request.round, np.frombuffer(content, np.uint8))
+        study, party = self._terms.study.digest(), self._terms.party
+        return Message(study, "noisy", request.round, party, self._counts(request))
 
-    def _message(self, kind: str, round: int, array: NDArray[np.int64] | NDArray[np.uint8]) -> Message:
-        return Message(self._study.digest(), kind, round, self._terms.party, array)
-
-    # Secure sums.
-
-    def _advertise(self, request: Message) -> bytes:
-        assert self._signing_key is not None  # checked when the party was made
-        assert self._roster is not None
-        group = self._terms.group(self._roster)
-        self._secure = SecureParty(self._terms.party, group, self._signing_key, self._stream)
-        self._names = []
-        return self._secure.advertise()
-
-    def _join(self, request: Message) -> bytes:
-        secure = self._session()
-        introductions = request.array.tobytes()
-        secure.join(introductions)
-        names = next(group for group in self._study.groups if self._terms.party in group)
-        self._names = [name for name, mark in zip(sorted(names), introductions, strict=False) if mark]
-        return b""
-
-    def _mask(self, request: Message) -> bytes:
-        secure = self._session()
-        if not self._names:
-            raise Refused(Refusal.NOT_BEGUN)
-        return secure.mask(request.round, self._answer(request).counts)
-
-    def _unmask(self, request: Message) -> bytes:
-        secure, body = self._session(), request.array.tobytes()
-        survivors, _ = read_request(body, self._names)
-        entry = self._log.find(request.round)
-        if entry is None:
-            raise Refused(Refusal.PAST_ROUND)
-        group = next(group for group in self._study.groups if self._terms.party in group)
-        if len(survivors) < len(group) - self._study.dropouts or self._terms.party not in survivors:
-            raise Refused(Refusal.OTHER_REQUEST)
-        self._note_reveal(entry, tuple(survivors))
-        return secure.unmask(request.round, body)
-
-    def _note_reveal(self, entry: AnswerEntry, survivors: tuple[str, ...]) -> None:
+    def _note_reveal(self, number: int, survivors: tuple[str, ...]) -> None:
         """Write into log and ledger that masks of an answer are revealed, or refuse a second set of survivors.
 
         The log holds the set and is written first. A ledger that knows of a reveal which the log does not hold shows
         that the log is an older copy.
         """
+        entry = self._log.find(number)
+        assert entry is not None  # it was masked
         run = self._run(entry.stage, self._stages[entry.stage])
-        earlier = [other for other in self._log.entries if other.stage == entry.stage]
-        mark = _REVEALS + 2 * (earlier.index(entry) + 1)
+        answers = [other for other in self._log.entries if other.stage == entry.stage]
+        mark = _REVEALS + 2 * (answers.index(entry) + 1)
         if not entry.survivors and run.marked >= mark:
-            raise _Stopped(
+            raise LedgerCorrupted(
                 "The ledger shows that masks of this answer were revealed, and the log of answers does not hold for "
                 "whom: the log is an older copy. Restore it; a second set of parties would show single answers."
             )
-        if not self._log.reveal(entry.number, survivors):
+        if not self._log.reveal(number, survivors):
             raise Refused(Refusal.OTHER_REQUEST)
         run.mark(mark)
 
-    def _session(self) -> SecureParty:
-        if self._secure is None:
-            raise Refused(Refusal.NOT_BEGUN)
-        return self._secure
-
-    # Answering.
-
-    def _answer(self, request: Message) -> AnswerEntry:
-        """The entry of the log that answers a question: the one that is there, or a new one."""
+    def _counts(self, request: Message) -> NDArray[np.int64]:
+        """The noisy integers that answer a question: those of the log, or new ones."""
         if request.array.dtype != np.uint8 or request.array.ndim != 1:
             raise Refused(Refusal.MALFORMED)
         try:
-            asked = self._table.read(request.array.tobytes(), self._limits.kinds, self._limits.numbers)
+            asked = self._table.read(request.array.tobytes(), self._agreed.kinds, self._agreed.dimension)
         except MalformedMessage:
             raise Refused(Refusal.NOT_ALLOWED) from None
         except LookupError:
@@ -196,20 +145,20 @@ class QuestionSession:
         if entry is not None:
             if entry.digest != asked.digest.hex():
                 raise Refused(Refusal.OTHER_REQUEST)
-            return entry
+            return entry.counts
         if asked.number <= self._log.last:
             raise Refused(Refusal.PAST_ROUND)
-        if len(self._log.entries) >= self._limits.releases:
+        if len(self._log.entries) >= self._agreed.releases:
             raise Refused(Refusal.BEYOND_PLAN)
         return self._release(asked)
 
-    def _release(self, asked: CheckedQuestion) -> AnswerEntry:
+    def _release(self, asked: CheckedQuestion) -> NDArray[np.int64]:
         """Charge, add up, add noise and write down."""
         stage = self._stage(asked.stage, asked.share, asked.steps)
         step, event = stage.used + 1, stage.event
         if step > stage.steps:
             raise Refused(Refusal.BEYOND_PLAN)
-        shares, parties = self._study.shares, len(self._study.parties)
+        shares, parties = self._agreed.shares, self._agreed.parties
         try:
             grid = self._scale.grid(event, asked.bound)
             distance = distance_of_message(event, asked.bound, grid, asked.size, shares, parties)
@@ -225,24 +174,15 @@ class QuestionSession:
         try:
             total = BoundedSum(asked.total(grid), asked.bound, grid=grid)
         except Exception:  # whatever it is, it may depend on a row
-            raise _Stopped("The rows of this party could not be added up; the reason is withheld.") from None
+            raise LedgerCorrupted("The rows could not be added up; the reason is withheld.") from None
         if total.value.shape != (asked.size,):
-            raise _Stopped("A sum does not have the size that was asked for.")
+            raise LedgerCorrupted("A sum does not have the size that was asked for.")
         counts = permit.add_noise_share(total)
-        entry = AnswerEntry(
-            asked.number,
-            asked.stage,
-            stage.share,
-            stage.steps,
-            asked.kinds,
-            asked.digest.hex(),
-            distance,
-            counts,
-        )
-        self._log.append(entry)
+        paid = asked.number, asked.stage, stage.share, stage.steps
+        self._log.append(AnswerEntry(*paid, asked.kinds, asked.digest.hex(), distance, counts))
         stage.used, self._distance = step, self._distance + distance
         self._run(asked.stage, stage).mark(self._mark_of_answer(step))
-        return entry
+        return counts
 
     def _stage(self, name: str, share: float, steps: int) -> _Stage:
         """The stage of this name, begun when it is asked for first."""
@@ -250,7 +190,7 @@ class QuestionSession:
         if stage is None:
             if math.fsum([share, *(other.share for other in self._stages.values())]) > _SHARES:
                 raise Refused(Refusal.BEYOND_PLAN)
-            if steps > self._limits.releases:
+            if steps > self._agreed.releases:
                 raise Refused(Refusal.BEYOND_PLAN)
             stage = self._stages[name] = _Stage(share, steps, self._scale.event(share, steps))
         if (stage.share, stage.steps) != (share, steps):
@@ -266,7 +206,7 @@ class QuestionSession:
         if stage.charger is None:
             run = self._run(name, stage)
             if step <= run.marked < _REVEALS or run.marked >= self._mark_of_answer(step):
-                raise _Stopped(
+                raise LedgerCorrupted(
                     "The ledger shows an answer that the log of answers does not hold: the log was lost or is an "
                     "older copy. Restore it; to answer again with other noise would cost more than was paid."
                 )
@@ -275,7 +215,7 @@ class QuestionSession:
 
     def _mark_of_answer(self, step: int) -> int:
         """The mark in the ledger of an answer that is written down; secure sums mark reveals in between."""
-        return step if self._study.aggregation.kind == "plain" else _REVEALS + 2 * step - 1
+        return _REVEALS + 2 * step - 1 if self._agreed.secure else step
 
     def _run(self, name: str, stage: _Stage) -> Run:
         """The run of a stage in the ledger; the first one answers for the distance of all noise."""
@@ -285,19 +225,6 @@ class QuestionSession:
             distance = self._allowed if first else 0.0
             stage.run = self._ledger.run(place, stage.event * stage.steps, distance)
         return stage.run
-
-    def answered(self) -> tuple[str, ...]:
-        """The answers of each stage in words, for a certificate."""
-        counted: dict[tuple[str, tuple[str, ...]], int] = {}
-        for entry in self._log.entries:
-            counted[entry.stage, entry.kinds] = counted.get((entry.stage, entry.kinds), 0) + 1
-        return tuple(
-            f"answered {count} of {stage}: {', '.join(kinds)}" for (stage, kinds), count in counted.items()
-        )
-
-
-class _Stopped(PlanViolation):
-    """Something at the party itself is wrong: it says no more."""
 
 
 def _allowed_distance(session: Till, scale: NoiseScale) -> float:

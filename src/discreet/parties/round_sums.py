@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise_shares import largest_sum
 from discreet.errors import PlanViolation
+from discreet.events import Gaussian
 from discreet.parties.messages import EVERYBODY, Backoff, CoordinatorClient, Message, Refusal, Roster
 from discreet.parties.optimizers import GeometricMedian
 from discreet.parties.party_plan import PartyPlan
@@ -78,7 +79,7 @@ class _RoundGroup:
     def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
         terms = PartyPlan(study, group[0])
         largest = largest_sum(
-            terms.noise,
+            Gaussian(study.noise_multiplier),
             study.training.clip_norm,
             study.grid,
             study.records,

@@ -19,7 +19,6 @@ the mean loss. (The notes scale it by n, to that of the sum.)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +28,9 @@ from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.ledger.ledger_log import LEASES, Run
-from discreet.parties.messages import Holder, Message, Refusal
-from discreet.parties.party_plan import MOST_LEASED, NoisySession, PartyPlan, Refused
-from discreet.parties.sgd2 import bounded_sum
+from discreet.parties.messages import Holder, Message, Refusal, Refused
+from discreet.parties.party_plan import PartyPlan
+from discreet.parties.sgd2 import MOST_LEASED, Session, bounded_sum
 from discreet.parties.study import Study
 from discreet.trusted.permits import NoisePermit
 
@@ -50,10 +49,10 @@ def request(study: Study, party: str, call: int, theta: Floats) -> Message:
     return Message(study.digest(), "token", call, party, theta)
 
 
-def gradient_of(study: Study, holder: Holder, theta: Floats, record: int) -> BoundedSum:
+def gradient_of(terms: PartyPlan, holder: Holder, theta: Floats, record: int) -> BoundedSum:
     """Return the clipped gradient of one record, without noise."""
     holder = getattr(holder, "one_by_one", holder)  # where there is a shorter way for one record
-    return bounded_sum(study, holder, theta, np.array([record], np.intp))
+    return bounded_sum(terms, holder, theta, np.array([record], np.intp))
 
 
 def noisy_gradient(
@@ -61,10 +60,10 @@ def noisy_gradient(
 ) -> Floats:
     """Return what a party sends: the gradient of one record, clipped, with noise.
 
-    Guarantee: costs one ``terms.noise`` event for that record, and nothing for the others.
+    Guarantee: costs one release of Gaussian noise for that record, and nothing for the others.
     """
     permit.check(terms.step_noise)
-    return np.asarray(permit.release(gradient_of(terms.study, holder, theta, record)))
+    return np.asarray(permit.release(gradient_of(terms, holder, theta, record)))
 
 
 def derived_key(key: bytes, purpose: str) -> bytes:
@@ -72,24 +71,12 @@ def derived_key(key: bytes, purpose: str) -> bytes:
     return hashlib.blake2b(purpose.encode(), key=key, digest_size=KEY_BYTES).digest()
 
 
-def _draws(key: bytes) -> RandomStream:
+def keyed_draws(key: bytes) -> RandomStream:
     """A stream that whoever knows the key can repeat. The key is secret, so to others it is random."""
     return RandomStream(unsafe_seed=int.from_bytes(key, "big"), threads=1)
 
 
-def order(study: Study, key: bytes) -> Iterator[str]:
-    """Who gets the token, from the first on without end."""
-    names, sizes = study.names, np.array([study.parties[name] for name in study.names])
-    stream, ends = _draws(derived_key(key, "order")), np.cumsum(sizes)
-    while True:
-        if study.training.schedule == "balanced":
-            tickets = _permutations(stream, int(ends[-1]), max(1, _BLOCK // int(ends[-1])))
-        else:
-            tickets = stream.integers(int(ends[-1]), _BLOCK)
-        yield from (names[place] for place in np.searchsorted(ends, tickets, side="right").tolist())
-
-
-def _permutations(stream: RandomStream, size: int, passes: int) -> Indices:
+def permutations(stream: RandomStream, size: int, passes: int) -> Indices:
     """Random orders, one after the other: those of random numbers, of which no two of 63 bits are equal."""
     return np.argsort(stream.integers(2**63, (passes, size)), axis=1, kind="stable").reshape(-1)
 
@@ -162,7 +149,7 @@ class Calls:
             return block
         if self._balanced:
             passes = self._size // self._records
-            order = _permutations(self._draws(number), self._records, passes)
+            order = permutations(self._draws(number), self._records, passes)
             most = number * passes + 1 + np.arange(self._size) // self._records
             return _Block(number, order.tolist(), most.tolist(), int(most[-1]), block.counts)
         counts, highest = block.counts.copy(), block.highest
@@ -173,7 +160,7 @@ class Calls:
         return _Block(number, drawn.tolist(), most.tolist(), highest, counts)
 
     def _draws(self, number: int) -> RandomStream:
-        return _draws(derived_key(self._key, f"block {number}"))
+        return keyed_draws(derived_key(self._key, f"block {number}"))
 
 
 def _running_counts(block: Indices, counts: Indices) -> Indices:
@@ -189,7 +176,7 @@ def _running_counts(block: Indices, counts: Indices) -> Indices:
     return running
 
 
-class CallSession(NoisySession):
+class CallSession(Session):
     """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used.
 
     The ledger keeps the number of the call besides, up to a hundredth of all calls ahead, so that a session after a
@@ -200,35 +187,31 @@ class CallSession(NoisySession):
     kind = "token"
 
     def __init__(
-        self,
-        terms: PartyPlan,
-        holder: Holder,
-        run: Run,
-        stream: RandomStream,
-        key: bytes | None = None,
+        self, terms: PartyPlan, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
     ) -> None:
         super().__init__(terms, holder, run, stream, key)
-        records, schedule = terms.study.records_of(terms.party), terms.study.training.schedule
-        self._records = records
-        self._calls = None
-        if schedule != "private":
+        agreed, self._calls = terms.numbers, None
+        if agreed.schedule != "private":
             assert key is not None  # the party asks for one
             self._round = self._marked = self._first = run.marked
-            self._calls = Calls(schedule, records, key, after=run.marked)
-            calls = terms.study.arrangement.calls(terms.party)
-            self._ahead = max(1, min(calls // LEASES, MOST_LEASED))
+            self._calls = Calls(agreed.schedule, agreed.records, key, after=run.marked)
+            self._ahead = max(1, min(agreed.calls // LEASES, MOST_LEASED))
 
     def next_round(self) -> int:
         return self._round + 1 if self._calls is not None else super().next_round()
 
     def _release(self, round: int, theta: Floats) -> Floats:
-        if round > self._study.updates:
+        agreed = self._terms.numbers
+        if round > agreed.rounds:
             raise Refused(Refusal.BEYOND_PLAN)
         if self._calls is None:  # the record is the party's own secret, and a step is a call
             permit = self._charge(round)
-            record = int(self._stream.integers(self._records))
+            record = int(self._stream.integers(agreed.records))
         else:
-            call = self._find_call(round)
+            try:
+                call = self._calls.find(round)
+            except PlanViolation:  # further ahead than can be counted through
+                raise Refused(Refusal.BEYOND_PLAN) from None
             permit = self._charge(call.uses)
             self._mark(round)
             self._calls.move_to(call)
@@ -242,10 +225,3 @@ class CallSession(NoisySession):
             ahead = min(self._ahead, max(1, call - self._first))
             self._run.mark(call + ahead - 1)
             self._marked = call + ahead - 1
-
-    def _find_call(self, round: int) -> Call:
-        assert self._calls is not None
-        try:
-            return self._calls.find(round)
-        except PlanViolation:  # further ahead than can be counted through
-            raise Refused(Refusal.BEYOND_PLAN) from None

@@ -6,7 +6,9 @@ One round, as pure functions::
     party         noisy_sum(terms, holder, theta, stream, permit) clipped, added up, noise of its own
     coordinator   round_sums.gradient(study, sums)                public weights; who is missing counts as zero
 
-A session pays for a round before the party looks at its records. The coordinator gets each party's own sum
+A :class:`Session` decides which rounds a party answers, pays for each of them, and only then looks at the records.
+Only the ledger outlives it: after a crash all that was paid for counts as released, and the next session starts
+beyond. The coordinator gets each party's own sum
 (:class:`~discreet.parties.round_sums.PlainSums`), or only their total
 (:class:`~discreet.parties.round_sums.SecureSums`).
 
@@ -32,6 +34,7 @@ A bound on what a whole party says: its sum, cut to a public length before the n
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from fractions import Fraction
 from typing import Any
 
@@ -42,15 +45,20 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
-from discreet.errors import PlanViolation
-from discreet.ledger.ledger_log import Run
-from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
-from discreet.parties.party_plan import NoisySession, PartyPlan, PartySession, Refused
-from discreet.parties.secure.secure_sum import SecureParty
+from discreet.ledger.ledger_log import LEASES, Run
+from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Refused, Roster
+from discreet.parties.party_plan import PartyPlan
+from discreet.parties.secure.secure_messages import SecureMessages
 from discreet.parties.study import Study
-from discreet.trusted.permits import NoisePermit
+from discreet.trusted.permits import Charger, NoisePermit
 
 Floats = NDArray[np.float64]
+
+MOST_LEASED = 10_000
+"""The most steps that are paid for at a time: a crash may lose so many, and skipping a lease takes as long.
+
+Lease sizes double from one after each start, so a party that is killed repeatedly never loses more than it completed.
+"""
 
 
 def request(study: Study, round: int, theta: Floats) -> Message:
@@ -58,12 +66,12 @@ def request(study: Study, round: int, theta: Floats) -> Message:
     return Message(study.digest(), "sum", round, EVERYBODY, theta)
 
 
-def draw_records(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
-    """Whose turn it is among the party's rows: None for all, or by an independent coin for each; secret."""
-    rate = study.training.rate
+def draw_records(terms: PartyPlan, rows: int, stream: RandomStream) -> NDArray[Any] | None:
+    """The rows of a round: None for all, or by an independent coin for each; secret."""
+    rate = terms.numbers.rate
     if rate == 1:
         return None
-    sampler = PoissonSampler(study.records_of(party), rate)
+    sampler = PoissonSampler(terms.numbers.records, rate)
     return next(iter(sampler.batches(1, stream, rows=rows)))
 
 
@@ -75,8 +83,7 @@ def noisy_sum(
     Guarantee: costs one step of ``terms.event``.
     """
     permit.check(terms.step_noise)
-    records = draw_records(terms.study, terms.party, holder.records, stream)
-    total = bounded_sum(terms.study, holder, theta, records)
+    total = bounded_sum(terms, holder, theta, draw_records(terms, holder.records, stream))
     return np.asarray(permit.release(total))
 
 
@@ -85,29 +92,27 @@ def noisy_counts(
 ) -> NDArray[np.int64]:
     """Return what a party adds to a secure sum, in steps of the study's grid.
 
-    Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``study.shares`` such
-    counts costs one step of ``terms.event``.
+    Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least
+    ``terms.numbers.shares`` such counts costs one step of ``terms.event``.
     """
     permit.check(terms.step_noise)
-    records = draw_records(terms.study, terms.party, holder.records, stream)
-    total = bounded_sum(terms.study, holder, theta, records)
+    total = bounded_sum(terms, holder, theta, draw_records(terms, holder.records, stream))
     return permit.add_noise_share(total)
 
 
-def bounded_sum(study: Study, holder: Holder, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
-    """What the holder adds up, in the study's arithmetic, if it was clipped as agreed.
+def bounded_sum(
+    terms: PartyPlan, holder: Holder, theta: Floats, records: NDArray[np.intp] | None
+) -> BoundedSum:
+    """The sum of the holder in the study's arithmetic, if it was clipped as agreed.
 
     The check is a matter of types and shapes, which are public.
     """
-    if study.privacy.arithmetic == "float":
-        total, grid = holder.clipped_sum(theta, records), None
-    else:
-        total, grid = holder.hardened_sum(theta, records, study.grid), study.grid
-    fits = isinstance(total, BoundedSum) and total.norm == "l2" and total.value.shape == (study.dimension,)
-    if not fits or total.clip_norm != study.training.clip_norm or total.grid != grid:
+    agreed, grid = terms.numbers, terms.grid
+    total = holder.clipped_sum(theta, records) if grid is None else holder.hardened_sum(theta, records, grid)
+    fits = isinstance(total, BoundedSum) and total.norm == "l2" and total.value.shape == (agreed.dimension,)
+    if not fits or total.clip_norm != agreed.clip_norm or total.grid != grid:
         raise ValueError("the holder's sum is not clipped as the study says")
-    bound = study.training.party_bound
-    return total if bound is None else cut_sum(total, bound)
+    return total if agreed.party_bound is None else cut_sum(total, agreed.party_bound)
 
 
 _UNIT = 2.0**-52
@@ -129,7 +134,57 @@ def cut_sum(total: BoundedSum, most: float) -> BoundedSum:
     return BoundedSum(cut, math.nextafter(total.clip_norm + slack * total.grid, math.inf), grid=total.grid)
 
 
-class RoundSession(NoisySession):
+class Session(ABC):
+    """The rounds of a party of SGD1 or SGD2. Only the ledger outlives it."""
+
+    kind: str
+
+    def __init__(
+        self, terms: PartyPlan, holder: Holder, run: Run, stream: RandomStream, key: bytes | None = None
+    ) -> None:
+        self.key = key
+        self._terms, self._holder = terms, holder
+        self._run, self._stream = run, stream
+        self._charger = Charger(run, stream)
+        self._round = 0  # the last one that is over
+        self._answered = 0  # the last one answered by this session
+        self._lease = max(1, min(terms.steps // LEASES, MOST_LEASED))
+
+    def next_round(self) -> int:
+        """The first round that will be answered."""
+        return max(self._round, self._charger.before) + 1
+
+    def reply(self, request: Message) -> Message:
+        """The answer to the next round: charged, then computed, then noised; or :class:`Refused`."""
+        released = self._release(request.round, self._model(request))
+        return Message(self._terms.study.digest(), "noisy", request.round, self._terms.party, released)
+
+    @abstractmethod
+    def _release(self, round: int, theta: Floats) -> Floats:
+        """What leaves for this round, after its step is paid for."""
+
+    def _model(self, request: Message) -> Floats:
+        """The model of a request for a round that is not over."""
+        theta = request.array
+        if request.kind != self.kind:
+            raise Refused(Refusal.OTHER_STUDY)
+        right = theta.dtype == np.float64 and theta.shape == (self._terms.numbers.dimension,)
+        if not right or not np.isfinite(theta).all():
+            raise Refused(Refusal.MALFORMED)
+        if request.round == self._answered:
+            raise Refused(Refusal.OTHER_REQUEST)  # the same request would have got the answer that is kept
+        if request.round < self.next_round():
+            raise Refused(Refusal.PAST_ROUND)
+        return theta
+
+    def _charge(self, step: int) -> NoisePermit:
+        """Pay for all steps up to this one, and return the permit for the noise of one answer."""
+        if step > self._terms.steps:
+            raise Refused(Refusal.BEYOND_PLAN)
+        return self._charger.up_to(step, self._terms.step_noise, self._terms.numbers.clip_norm, self._lease)
+
+
+class RoundSession(Session):
     """SGD2: a step of the ledger is a round."""
 
     kind = "sum"
@@ -140,7 +195,7 @@ class RoundSession(NoisySession):
         return noisy_sum(self._terms, self._holder, theta, self._stream, permit)
 
 
-class SecureSession(PartySession):
+class SecureSession(RoundSession):
     """SGD2 with secure sums: the noisy sum leaves under masks, and one more message helps to unmask the total."""
 
     kind = "mask"
@@ -155,39 +210,15 @@ class SecureSession(PartySession):
         roster: Roster,
     ) -> None:
         super().__init__(terms, holder, run, stream)
-        self._secure = SecureParty(terms.party, terms.group(roster), signing_key, stream)
-        self._joined = False
+        group = terms.group(roster)
+        self._messages = SecureMessages(terms.party, group, signing_key, stream, self._counts)
 
     def reply(self, request: Message) -> Message:
-        """Keys, masks or shares, whatever the coordinator is at."""
-        steps = {"advertise": self._advertise, "join": self._join, "mask": self._mask, "unmask": self._unmask}
-        if request.kind not in steps:
-            raise Refused(Refusal.OTHER_STUDY)
-        try:
-            content = steps[request.kind](request)
-        except PlanViolation:  # of the secure sum: too few parties, another key, a second set of survivors
-            raise Refused(Refusal.OTHER_REQUEST) from None
-        body = np.frombuffer(content, np.uint8)
-        return Message(self._study.digest(), "sealed", request.round, self._terms.party, body)
+        """Keys, masks or shares, whatever the coordinator asks for."""
+        return self._messages.reply(request)
 
-    def _advertise(self, request: Message) -> bytes:
-        self._joined = False
-        return self._secure.advertise()
-
-    def _join(self, request: Message) -> bytes:
-        self._secure.join(request.array.tobytes())
-        self._joined = True
-        return b""
-
-    def _mask(self, request: Message) -> bytes:
+    def _counts(self, request: Message) -> NDArray[np.int64]:
         theta = self._model(request)
-        if not self._joined:
-            raise Refused(Refusal.NOT_BEGUN)
-        self._refuse_past(request.round)
         permit = self._charge(request.round)
         self._round = self._answered = request.round
-        counts = noisy_counts(self._terms, self._holder, theta, self._stream, permit)
-        return self._secure.mask(request.round, counts)
-
-    def _unmask(self, request: Message) -> bytes:
-        return self._secure.unmask(request.round, request.array.tobytes())
+        return noisy_counts(self._terms, self._holder, theta, self._stream, permit)

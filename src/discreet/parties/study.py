@@ -358,3 +358,34 @@ def _with_noise(study: Study) -> Arrangement:
     if privacy.noise == "notes":
         return arrangement.with_noise(notes_noise(arrangement, budget))
     return arrangement.with_noise(noise_for(arrangement, budget, against=privacy.against))
+
+
+def agreed_numbers(study: Study, party: str) -> dict[str, Any]:
+    """The numbers of a study that one party enforces: :class:`~discreet.parties.party_plan.AgreedNumbers`."""
+    arrangement, training, questions = study.arrangement, study.training, study.questions
+    of_sgd1 = study.algorithm == "sgd1"
+    return {
+        "algorithm": study.algorithm,
+        "budget": study.budget,
+        "hardened": study.privacy.arithmetic == "hardened",
+        "secure": study.aggregation.kind == "secure",
+        "records": study.records_of(party),
+        "all_records": study.records,
+        "parties": len(study.parties),
+        "dimension": study.dimension,
+        "noise_multiplier": study.noise_multiplier,
+        "clip_norm": training.clip_norm,
+        "rounds": arrangement.tokens,
+        "rate": training.rate,
+        "party_bound": training.party_bound,
+        "schedule": training.schedule,
+        "most_uses": arrangement.cap if of_sgd1 else 0,
+        "calls": arrangement.calls(party) if of_sgd1 else 0,
+        "across": study.privacy.persons_across_parties,
+        "group": next(group for group in study.groups if party in group),
+        "smallest": arrangement.smallest_group,
+        "dropouts": study.dropouts,
+        "colluders": study.aggregation.colluders,
+        "releases": 0 if questions is None else questions.releases,
+        "kinds": () if questions is None else questions.kinds,
+    }

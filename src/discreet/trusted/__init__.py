@@ -47,12 +47,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("per_person", "private_steps", "stages", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
-    "parties": (
-        *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
-        *("study_sections", "party_plan"),
-    ),
-    "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
-    "parties/observation": ("observer_views",),
+    "parties": ("answer_log", "answering", "noise_scale", "party_plan", "questions", "sgd1", "sgd2"),
+    "parties/secure": ("masks", "secure_group", "secure_messages", "secure_sum", "shares"),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
 }
@@ -77,7 +73,9 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
 """Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
 
 READING_FILES: dict[str, tuple[str, ...]] = {
-    "linear": ("cells", "encoder", "inputs", "out_of_core", "parquet", "tables"),
+    "linear": (
+        *("cells", "encoder", "inputs", "loss_functions", "out_of_core", "parquet", "read_parts", "tables"),
+    ),
 }
 """Parsing, conversion and encoding of cells, compared at run time with what a row is read as alone
 (:mod:`discreet.linear.rows_alone`)."""

@@ -7,15 +7,15 @@ import pytest
 from scipy import stats
 
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter, StudyStopped
-from discreet.parties import Coordinator, Party, Study, arrangement, rehearse
+from discreet.errors import InvalidParameter, PlanViolation, StudyStopped
+from discreet.events import Gaussian
+from discreet.parties import Coordinator, Party, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
 from discreet.parties.observation.observer_views import party_event, views
-from discreet.parties.party_plan import PartyPlan
+from discreet.parties.party_plan import AgreedNumbers, PartyPlan
 from discreet.parties.secure.secure_coordinator import SecureCoordinator
 from discreet.parties.study import Aggregation
-from discreet.trusted import permits
 from support.parties_bank import holders, study, zero_holders
 from support.secure_world import signing_key
 
@@ -75,18 +75,23 @@ def test_every_sum_that_is_seen_holds_all_of_the_noise(monkeypatch):
     assert not too_quiet(made, seen)
 
 
-def test_a_twin_that_counts_on_the_noise_of_other_groups_is_caught(monkeypatch):
-    """What is wrong in it: shares for all parties, though the sum of one group is seen by itself.
-
-    No party gets a permit for so little noise; where permits compare nothing, the sums show it.
-    """
-    monkeypatch.setattr(Study, "shares", property(lambda self: len(self.parties)))
-    with pytest.raises(StudyStopped, match="Too few parties"):
-        sums_of(plan(), monkeypatch)
-    monkeypatch.setattr(permits, "covers", lambda event, draws: True)
+def test_a_twin_that_counts_on_the_noise_of_other_groups_is_charged_for_it(monkeypatch):
+    """Wrong in it: shares for all parties, though the sum of one group is seen by itself. The ledgers pay for it."""
     made = plan(rounds=150)
+    name = made.names[0]
+    right = PartyPlan(made, name).budget.epsilon
+    monkeypatch.setattr(AgreedNumbers, "shares", property(lambda self: self.parties))
+    assert PartyPlan(made, name).budget.epsilon > 1.5 * right
     _, seen = sums_of(made, monkeypatch)
     assert too_quiet(made, seen)
+
+
+def test_a_twin_whose_event_counts_on_other_groups_gets_no_permit(monkeypatch):
+    monkeypatch.setattr(
+        AgreedNumbers, "event", property(lambda self: Gaussian(self.noise_multiplier * 1.01) * self.rounds)
+    )
+    with pytest.raises(PlanViolation, match="Less noise"):
+        PartyPlan(plan(), plan().names[-1]).step_noise  # noqa: B018
 
 
 def test_groups_add_up_to_what_one_sum_would_be(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.parties.secure import shares
+from discreet.parties.secure import secure_coordinator
 from discreet.parties.secure.secure_coordinator import join_shares
 from discreet.parties.secure.shares import PRIME, SEALED, SHARE, open_share, seal, split_secrets
 
@@ -91,7 +91,10 @@ def test_interpolation_is_lagranges_in_exact_fractions():
         for other in holders:
             if other != holder:
                 exact *= Fraction(other, other - holder)
-        assert shares._weight(holder, holders) == exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+        assert (
+            secure_coordinator._weight(holder, holders)
+            == exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+        )
 
 
 def test_coefficients_are_fresh():

@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation, whole
-from discreet.parties.arrangement import withstands_lies
 from discreet.parties.secure.masks import KEY
 from discreet.parties.secure.shares import SEALED
 
@@ -76,7 +75,7 @@ class SecureGroup:
 
         A study without it is refused when it is made.
         """
-        return withstands_lies(len(self.keys), self.dropouts, self.colluders)
+        return len(self.keys) - self.colluders > self.dropouts * (self.dropouts + 1)
 
     def signed_text(self, name: str, public_key: bytes) -> bytes:
         """What a party signs when it advertises a key."""

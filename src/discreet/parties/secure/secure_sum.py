@@ -92,6 +92,7 @@ last; after a restart the caller's ledger does. Masked vectors and answers are s
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -183,29 +184,41 @@ class SecureParty:
         )
         return b"".join((vector.tobytes(), *sealed))
 
-    def unmask(self, round: int, request: bytes) -> bytes:
-        """Shares of the seeds that the coordinator needs, for one set of survivors; a retry gets the same bytes."""
+    def unmask(
+        self,
+        round: int,
+        request: bytes,
+        reveals: Callable[[tuple[str, ...]], object] = lambda survivors: None,
+    ) -> bytes:
+        """Shares of the seeds that the coordinator needs, for one set of survivors; a retry gets the same bytes.
+
+        ``reveals`` is called with the survivors before anything is revealed, and raises unless it may be.
+        """
         session = self._present_session()
         if round != self._last_round or not self._keys:
             raise PlanViolation("Only the round that was masked last can be unmasked.")
         if self._answered is None:
-            self._answered = request, self._reveal(session, request)
+            survivors, sealed = read_request(request, session.names)
+            if len(survivors) < self._group.threshold or self._name not in survivors:
+                raise PlanViolation("Too few parties survived, or not this one; nothing is unmasked.")
+            reveals(tuple(survivors))
+            self._answered = request, self._reveal(session, survivors, sealed)
         if self._answered[0] != request:
             raise PlanViolation("This round was unmasked before, for another request.")
         return self._answered[1]
 
-    def _reveal(self, session: _Session, request: bytes) -> bytes:
-        survivors, sealed = read_request(request, session.names)
-        if len(survivors) < self._group.threshold:
-            raise PlanViolation("Too few parties survived; nothing is unmasked.")
-        if self._name not in survivors:
-            raise PlanViolation("The coordinator did not receive this party's vector; it does not unmask.")
+    def _reveal(self, session: _Session, survivors: list[str], sealed: NDArray[np.uint8]) -> bytes:
         mine = sealed[:, survivors.index(self._name)]
         return b"".join(
             open_share(piece.tobytes(), index, direction_key(self._keys[name], name, self._name))
             for name, pieces in zip(survivors, mine, strict=True)
             for piece, index in zip(pieces, seeds_to_reveal(name, survivors, session.names), strict=True)
         )
+
+    @property
+    def joined(self) -> bool:
+        """Whether the party is in a session."""
+        return self._session is not None
 
     def _present_session(self) -> _Session:
         if self._session is None:
