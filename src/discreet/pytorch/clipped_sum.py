@@ -108,11 +108,9 @@ class ClippedSum:
         self._identities = _identities(model)
         if not self.parameters:
             raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
-        self.physical_batch_size = (
-            None
-            if physical_batch_size is None
-            else whole("physical_batch_size", physical_batch_size, at_least=1)
-        )
+        if physical_batch_size is not None:
+            whole("physical_batch_size", physical_batch_size, at_least=1)
+        self.physical_batch_size = physical_batch_size
         self._networks = LinearNetworks(
             {id(value): Source.of(name, value) for name, value in self.parameters.items()}
         )
@@ -157,9 +155,7 @@ class ClippedSum:
         refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
         if min(limits) < self.least_clip_norm:
-            needed = (
-                f"must be at least {self.least_clip_norm:g} for parameters of this type; scale the losses up."
-            )
+            needed = f"must be at least {self.least_clip_norm:g} for this type; scale the losses up."
             raise InvalidParameter("clip_norm", min(limits), needed)
 
     def _clipped_at_once(self, gradients: Gradients, blocks: dict[str, int]) -> Sums | None:

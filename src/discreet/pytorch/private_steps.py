@@ -43,6 +43,7 @@ from discreet.pytorch.per_example import (
     trainable,
 )
 from discreet.pytorch.per_person import losses_for, reader_for
+from discreet.pytorch.refusals import ANOTHER_PROCESS
 from discreet.pytorch.stages import (
     CorrelatedNoise,
     NormRecordingClip,
@@ -74,7 +75,6 @@ ROUNDED = (
     "clip norms for each example of a batch in float32"
 )
 """Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
-OTHER_PROCESS_REFUSED = "Another process refused the step, so nothing is released; it says why."
 
 
 class PrivateSteps:
@@ -262,7 +262,7 @@ class PrivateSteps:
         """Sentences of the certificate about what it does not cover."""
         return (*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED)
 
-    def _accept(self, step: int, clipping: ClipRule | AdaptiveClip, anchor: Anchor, trusted: bool) -> None:
+    def _accept(self, step: int, clipping: ClipRule | AdaptiveClip, head: Anchor, trusted: bool) -> None:
         """Go on after a step of an earlier attempt, with its clipping if that is adaptive, or raise.
 
         Guarantee: a ledger older than the checkpoint is refused.
@@ -270,7 +270,7 @@ class PrivateSteps:
 
         def compare() -> int:
             assert self._till is not None  # of the first process
-            self._till.insist_on(anchor)
+            self._till.insist_on(head)
             return 0
 
         self._processes.let_first_decide(compare)
@@ -328,9 +328,9 @@ class PrivateSteps:
         if self._processes.size > 1:
             failed, refused = self._processes.most([problem is not None, bool(self._spot_check.refusal)])
             if refused:
-                self._spot_check.refusal = self._spot_check.refusal or OTHER_PROCESS_REFUSED
+                self._spot_check.refusal = self._spot_check.refusal or ANOTHER_PROCESS
             if failed:
-                raise problem or PlanViolation(OTHER_PROCESS_REFUSED)
+                raise problem or PlanViolation(ANOTHER_PROCESS)
         return sums, in_steps, norms
 
     def _compare(

@@ -39,6 +39,7 @@ from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.graph_rules import MIXED, RowLayout, Shape, add_rule
 from discreet.pytorch.per_example import number_of_examples, select, trainable
+from discreet.pytorch.refusals import ANOTHER_PROCESS
 
 IN_FLIGHT = 2
 """So many buckets are on their way at a time; each takes the memory of the layers in it."""
@@ -165,11 +166,9 @@ class ShardedSum:
         refused, gathers_all, ended = self._processes.most(states)
         self._gathers_all = bool(gathers_all)
         if ended:
-            spot_check.refusal = spot_check.refusal or "Another process refused a sum; it says why."
-        if problem is not None:
-            raise problem
+            spot_check.refusal = spot_check.refusal or ANOTHER_PROCESS
         if refused:
-            raise PlanViolation("Another process refused the model, so nothing is released; it says why.")
+            raise problem or PlanViolation(ANOTHER_PROCESS)
 
     @torch.no_grad()
     def __call__(self, examples: Any, count: int) -> ShardedSums:

@@ -190,6 +190,11 @@ class Use(ABC):
         """Add the weighted sum to ``total``."""
         total += self.weighted_sum(weights).to(total.device)
 
+    def put_into(self, total: Tensor, weights: Tensor) -> None:
+        """Put the weighted sum in place of whatever is in ``total``."""
+        total.zero_()
+        self.add_to(total, weights)
+
 
 class KeptRows(Use):
     """A use whose per-example gradients are small and simply held."""
