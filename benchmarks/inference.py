@@ -329,7 +329,7 @@ class Spy:
 
 def estimand(seen: Spy, x: np.ndarray, y: np.ndarray, people: People) -> tuple[np.ndarray, np.ndarray]:
     """Where the weighted residuals of the population add up to nothing, and the error of sampling alone."""
-    z = seen.white.apply(times(x, seen.lines.matrix)).astype(float)
+    z = seen.white(times(x, seen.lines.matrix), None).astype(float)
     y, weights, theta = seen.problem.target(y), mallows(seen, z) * people.weights(least=1), seen.theta
     for _ in range(25):
         slopes, bends = derivatives(seen.scale, z @ theta, y)

@@ -28,19 +28,20 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
 from discreet.linear.checked_questions import Question
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
 from discreet.linear.party_table import PartyTable
 from discreet.linear.question_codec import question_digest
 from discreet.linear.question_writer import encode
 from discreet.linear.row_source import Table
+from discreet.linear.row_views.targets import ClassOf
 from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
 from discreet.parties.party_plan import PartyPlan
 from discreet.trusted import permits
+from discreet.trusted.queries import Blocks, Cells
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")
@@ -82,7 +83,7 @@ def nobody(study: Study) -> PartyTable:
 
 def ask_forever(conversation: Conversation) -> bytes:
     """A strategy that asks for the number of records of each class again and again."""
-    view, query = TargetRows(Logistic()), Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
+    view, query = TargetRows(Logistic()), Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0)
     event = conversation.study.noise_scale.event(1.0, QUESTIONS)
     for number in range(1, QUESTIONS + 1):
         body = encode(Question(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())

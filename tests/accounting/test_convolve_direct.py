@@ -140,7 +140,7 @@ def small_law():
 def faults(total, losses, p, count):
     """Where the exact curve of ``count`` independent losses is not enclosed, by adding up all outcomes."""
     found = []
-    labels, masses, scaled = total.pld()
+    labels, masses, scaled = total.dist()
     for epsilon in np.linspace(-2.0, 4.0, 61):
         exact = math.fsum(
             math.prod(p[i] for i in ways) * max(0.0, -math.expm1(epsilon - sum(losses[i] for i in ways)))
@@ -165,7 +165,7 @@ def test_sums_of_labels_enclose_all_outcomes(count):
         total = total.add(one, reach, 0.0)
     assert len(total.pieces) > 1 or count == 1
     assert faults(total, losses, p, count) == []
-    assert total.pld()[1].sum() == pytest.approx(1.0, abs=1e-12)
+    assert total.dist()[1].sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_what_is_trimmed_counts_as_infinite():
@@ -173,7 +173,7 @@ def test_what_is_trimmed_counts_as_infinite():
     total = one.add(one, reach, 0.0)
     trimmed = total.trim(0.06)
     assert 0 < trimmed.infinite <= 0.06 * (1 + 1e-6)
-    assert trimmed.pld()[1].sum() + trimmed.infinite == pytest.approx(1.0, abs=1e-7)
+    assert trimmed.dist()[1].sum() + trimmed.infinite == pytest.approx(1.0, abs=1e-7)
     assert faults(trimmed, losses, p, 2) == []
 
 

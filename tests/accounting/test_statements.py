@@ -44,9 +44,9 @@ CHECKS = {
     "9": "accounting/test_lattice.py::test_one_step_laws_enclose_the_exact_curve",
     "10": "accounting/test_lattice.py::test_broken_laws_are_caught",
     "11": "accounting/test_lattice.py::test_coarsening_keeps_the_order",
-    "12": "accounting/test_direct.py::test_sums_of_labels_enclose_all_outcomes",
+    "12": "accounting/test_convolve_direct.py::test_sums_of_labels_enclose_all_outcomes",
     "13": "accounting/test_statements.py::test_moments_are_integrals_of_curves",
-    "14": "accounting/test_largest.py::test_randomised_responses_near_the_top",
+    "14": "accounting/test_max_loss.py::test_randomised_responses_near_the_top",
     "15": "ledger/test_truncated_filter.py::test_no_adaptive_play_exceeds_the_budget_and_the_twin_is_caught",
     "16": "core/test_banded.py::test_the_event_bounds_what_a_record_moves",
 }

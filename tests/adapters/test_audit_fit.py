@@ -25,9 +25,12 @@ from discreet.linear import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
 )
+from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.people import People
-from discreet.linear.gate.raw import PowerCells, RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
+from discreet.linear.row_views.columns import PowerCells
+from discreet.trusted.queries import Blocks
 from discreet.trusted.spending import BudgetAllocator
 
 FEW = {"pairs": 5, "draws": 2000}
@@ -217,7 +220,9 @@ def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
         def _fit_recorded(self, tape, x, y):
             spent = RecordingSpending(tape, estimator.budget)
             for number in range(len(y) % 2 + 1):
-                spent.stage(f"count-{number}", 0.1).ask(RawColumns(np.zeros((0, 1))), PowerCells(1))
+                spent.stage(f"count-{number}", 0.1).ask(
+                    RawColumns(np.zeros((0, 1))), Blocks((ColumnCells(PowerCells(1), 1, PowerCells.cells),))
+                )
 
     scores = [_likelihood(Talkative, [worlds[0], worlds[0]], world) for world in (0, 1)]
     assert scores == [0.0, 0.0]

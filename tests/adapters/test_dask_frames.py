@@ -16,14 +16,15 @@ from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
 from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf  # noqa: E402
 from discreet.linear.gate.partitioned_rows import PartitionQuery, QueryContext  # noqa: E402
 from discreet.linear.gate.private_table import TargetRows  # noqa: E402
 from discreet.linear.losses import Logistic  # noqa: E402
 from discreet.linear.packed_questions import Packed  # noqa: E402
 from discreet.linear.partition_answers import PartitionTask, Reading, answer  # noqa: E402
 from discreet.linear.partition_results import PartitionReply  # noqa: E402
+from discreet.linear.row_views.targets import ClassOf  # noqa: E402
 from discreet.linear.user_routing import Share  # noqa: E402
+from discreet.trusted.queries import Blocks, Cells  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -131,7 +132,7 @@ def described(frame):
 
 
 def task(fit, part):
-    query = Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0, everybody=True)
+    query = Blocks((Cells(ClassOf(Logistic()), (3,), (1.0,)),), bound=1.0, everybody=True)
     view, asked = Packed.of(TargetRows(Logistic())), Packed.of(QueryContext(query))
     question = PartitionQuery(0, view.data, asked.data, {**view.parts, **asked.parts}, 2.0**-10)
     return PartitionTask(fit, Share(0, part), Reading(model(), "label"), question)

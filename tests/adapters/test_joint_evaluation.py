@@ -163,7 +163,9 @@ def test_a_record_adds_a_vector_of_norm_one_at_most(tmp_path, target):
     assert 0.9 < longest <= 1.0
     broken = made.holder(files["north"])
     query = made.tally.query("l2")  # the twin: blocks weighed a tenth too much
-    blocks = tuple(replace(block, limit=1.1 * block.limit) for block in query.blocks)
+    blocks = tuple(
+        replace(block, limits=(1.1 * block.limits[0],), unit=1.1 * block.unit) for block in query.blocks
+    )
     broken._query = Blocks(blocks, 1.2)
     assert longest_step(made, broken) > 1.0
 

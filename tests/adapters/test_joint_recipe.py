@@ -14,7 +14,6 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
 from discreet.linear.checked_questions import CATALOGUE
 from discreet.linear.fitted_model import MODEL, FittedModel
-from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.party_table import KINDS, kinds_of
 from discreet.linear.question_codec import decode
 from discreet.linear.question_writer import encode
@@ -22,6 +21,7 @@ from discreet.parties.joint import JointCertificate, model_digest
 from discreet.parties.messages import DirectTransport, Message, Refusal
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
+from discreet.trusted.queries import Blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 

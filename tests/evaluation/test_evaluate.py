@@ -16,13 +16,13 @@ from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import answers, evaluate, question
 from discreet.evaluation.count_layout import CountLayout
+from discreet.evaluation.outcomes import Outcome, Shared
 from discreet.evaluation.scoring import NoisyCounts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tasks import Labels, ManyClasses, NumericTask, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.trusted.outcomes import Outcome
 from discreet.trusted.rows import PrivateRows, person_weights
 
 HUGE = {"epsilon": 12.0, "delta": 0.0, "unsafe_seed": 11}
@@ -112,7 +112,7 @@ def test_models_that_answer_with_classes_or_scores_only():
 def cells_of(task, y, answers):
     """The cells and shares of all records, for each block."""
     rows = np.column_stack([y, answers])
-    return [Outcome(view)(rows) for view in task.views]
+    return [Shared(*Outcome(view)(rows, None)) for view in task.views]
 
 
 def counted(cells, shares, size):

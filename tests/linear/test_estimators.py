@@ -29,7 +29,7 @@ from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.declarations import class_weights
 from discreet.linear.encoder import BoundedNumbers, record_weights
 from discreet.linear.fitting import METHODS
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.glm import glm
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.ranges import learned_ranges

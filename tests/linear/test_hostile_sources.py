@@ -458,13 +458,18 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.errors import BudgetExceeded
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
-    from discreet.linear.gate.raw import PowerCells, RawColumns
+    from discreet.linear.gate.column_blocks import ColumnCells
+    from discreet.linear.gate.private_table import RawColumns
+    from discreet.linear.row_views.columns import PowerCells
+    from discreet.trusted.queries import Blocks
     from discreet.trusted.spending import BudgetAllocator
 
     rule = GaussianFilter(Budget(1.0, 1e-6))
     with Ledger.in_memory(rule) as ledger:
         spending = BudgetAllocator(Budget(1.0, 1e-6), Till.open(ledger, rule), arithmetic="float")
-        spending.stage("counts", share=0.1).ask(RawColumns(np.zeros((0, 1))), PowerCells(1))
+        spending.stage("counts", share=0.1).ask(
+            RawColumns(np.zeros((0, 1))), Blocks((ColumnCells(PowerCells(1), 1, PowerCells.cells),))
+        )
         Till.open(ledger, rule).pay(Gaussian(6.0), name="another-fit")
         with pytest.raises(BudgetExceeded) as caught:
             spending.stage("gradients", steps=40)

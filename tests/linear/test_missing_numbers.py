@@ -8,13 +8,12 @@ import pytest
 
 import discreet
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.gate.coordinates import Marginals, ReleasedCounts
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.record_store import MISSING
-from discreet.linear.gate.records import Records
+from discreet.linear.gate.records import MISSING, Records
 from discreet.linear.glm.marginals import means_of_present
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Squared
+from discreet.linear.row_views.coordinates import Marginals, Released
 
 MODELS = [PrivateLogisticRegression, PrivateAdditiveClassifier]
 SCHEMA = {
@@ -149,10 +148,10 @@ def test_the_mean_of_those_that_are_there():
     bins[:, 4:9] = 1200.0
     bins[0, 32] = 4000.0
     centre = np.array([0.6 * 0.1 + 0.4 * 0.5, 0.1])
-    known = Marginals(centre, np.ones(2), np.zeros(2), np.ones(2), ReleasedCounts(bins, np.empty(0), 5.0))
+    known = Marginals(centre, np.ones(2), np.zeros(2), np.ones(2), Released(bins, np.empty(0), 5.0))
     np.testing.assert_allclose(means_of_present(known, 2, 10_000.0), [0.1, 0.1], atol=1e-9)
     empty = known._replace(
-        released=ReleasedCounts(np.where(np.arange(64) == 32, 9990.0, 0.0)[None], np.empty(0), 5.0)
+        released=Released(np.where(np.arange(64) == 32, 9990.0, 0.0)[None], np.empty(0), 5.0)
     )
     assert means_of_present(empty._replace(centre=np.array([0.5])), 1, 10_000.0) == pytest.approx(0.5)
     assert LinearModel(

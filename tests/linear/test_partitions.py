@@ -22,7 +22,6 @@ from discreet.linear import (
 )
 from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
 from discreet.linear.gate.partitioned_rows import PartitionedTable, PartitionQuery, QueryContext
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
@@ -31,8 +30,10 @@ from discreet.linear.partition_answers import PartitionTask, Reading, answer
 from discreet.linear.partition_results import PartitionReply, PartitionSums
 from discreet.linear.partitions import PartitionFile
 from discreet.linear.public_log import PublicLog
+from discreet.linear.row_views.targets import ClassOf
 from discreet.linear.tables import table_in
 from discreet.linear.user_routing import Share
+from discreet.trusted.queries import Blocks, Cells
 from support.partitions_here import Here, for_workers, model, written
 
 GRID = 2.0**-10
@@ -175,7 +176,7 @@ def forget():
 
 def some_question(release=0, width=2):
     """How many records there are of each class, as a fit asks it first."""
-    query = Blocks((Cells(ClassOf(Logistic()), width + 1),), bound=1.0, everybody=True)
+    query = Blocks((Cells(ClassOf(Logistic()), (width + 1,), (1.0,)),), bound=1.0, everybody=True)
     view, asked = Packed.of(TargetRows(Logistic())), Packed.of(QueryContext(query))
     return PartitionQuery(release, view.data, asked.data, {**view.parts, **asked.parts}, GRID)
 
@@ -224,7 +225,7 @@ def test_partitioned_rows_show_nothing():
     with pytest.raises(PlanViolation, match="Only encoded records"):
         rows.in_curves(None)
     with pytest.raises(PlanViolation, match="nothing is released"):
-        rows._total(Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0), GRID)  # nobody answered
+        rows._total(Blocks((Cells(ClassOf(Logistic()), (3,), (1.0,)),), bound=1.0), GRID)  # nobody answered
 
 
 def test_a_file_that_changes_stops_the_fit(tmp_path):

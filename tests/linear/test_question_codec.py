@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from discreet.errors import MalformedMessage
 from discreet.linear.checked_questions import CATALOGUE, Question, checked_question
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf, TargetBin, TargetMoments, Values
-from discreet.linear.gate.clipped_gradients import ClippedGradient, HalfOctaves, Scores, Target
-from discreet.linear.gate.column_pairs import Ranks, Residual
-from discreet.linear.gate.coordinates import Marginals, ReleasedCounts, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.compiled_sums import ClippedGradient
 from discreet.linear.gate.private_table import (
     EncodedRows,
     PersonRows,
@@ -25,12 +21,25 @@ from discreet.linear.gate.private_table import (
     TargetRows,
     UndeclaredColumns,
 )
+from discreet.linear.gate.records import Scores
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.question_codec import MissingPart, question_digest, row_keys
 from discreet.linear.question_codec import decode as decode_bytes
 from discreet.linear.question_writer import encode, parts_of
+from discreet.linear.row_views.columns import Ranks, Residual
+from discreet.linear.row_views.coordinates import (
+    HalfOctaves,
+    Marginals,
+    Released,
+    SmoothCurves,
+    Standardised,
+    Whitened,
+)
+from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.targets import ClassOf, Target, TargetBin, TargetMoments
 from discreet.linear.schema import Schema
 from discreet.trusted.plain_data import digest_of
+from discreet.trusted.queries import Blocks, Cells
 
 SCHEMA = Schema.from_dict(
     {
@@ -47,7 +56,7 @@ LEARNT = SchemaEncoding(SCHEMA.with_bounds({"pay": (0.0, 8.0)}), ("pay",), ("pay
 LEARNT.missing = np.array([0.25, 0.75])
 COLUMNS = LEARNT.columns
 FOUR = np.arange(1.0, 5.0)
-MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, ReleasedCounts(FOUR, FOUR, 1.0))
+MARGINALS = Marginals(FOUR, FOUR, FOUR - 9, FOUR + 9, Released(FOUR, FOUR, 1.0))
 ROTATION = np.asfortranarray(np.arange(25.0).reshape(5, 5) / 7)
 WHITE = Whitened(MARGINALS, ROTATION)
 BASIS = Basis(
@@ -55,7 +64,7 @@ BASIS = Basis(
     (Curve(0, np.array([0.0, 0.5, 1.0]), np.array([1, 2])), Curve(1, np.array([0.0, 1.0]), np.array([1]))),
     (Pair((0, 1), (np.array([0.0, 1.0]), np.array([0.0, 1.0])), np.array([1, 2]), np.zeros(4)),),
 )
-COUNT = Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
+COUNT = Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0)
 ENCODED = EncodedRows(Logistic(), LEARNT, np.array([0, 2, 3]), (0.0, 1.0), 2, True)
 
 
@@ -71,9 +80,14 @@ def asked(query=COUNT, view=None, fills=None, basis=None, **changes):
 
 QUERIES = {
     "counts": COUNT,
-    "a target": Blocks((Cells(TargetBin(0.0, 1.0, 8), 8), Values(TargetMoments(0.0, 1.0), (0.5, 0.5))), 2.0),
+    "a target": Blocks(
+        (Cells(TargetBin(0.0, 1.0, 8), (8,), (1.0,)), Cells(TargetMoments(0.0, 1.0), (1, 1), (0.5, 0.5))), 2.0
+    ),
     "a gradient": ClippedGradient(Logistic(), WHITE, Target(), np.zeros(5), 1.0),
-    "scores": HalfOctaves(Scores(Standardised(MARGINALS, 1.0, True), Target(0.0, 1.0), np.zeros(5))),
+    "scores": Blocks(
+        (Cells(HalfOctaves(), (57,), (1.0,)),),
+        of=Scores(Standardised(MARGINALS, 1.0, True), Target(0.0, 1.0), np.zeros(5)),
+    ),
 }
 
 
@@ -161,9 +175,9 @@ class OwnLoss(Logistic):
 
 
 def test_only_the_catalogue_is_written():
-    broken = Cells(ClassOf(Logistic()), 2)
-    object.__setattr__(broken, "size", {1, 2})
-    for query in (Blocks((Cells(ClassOf(OwnLoss()), 2),), 1.0), broken):
+    broken = Cells(ClassOf(Logistic()), (2,), (1.0,))
+    object.__setattr__(broken, "sizes", {1, 2})
+    for query in (Blocks((Cells(ClassOf(OwnLoss()), (2,), (1.0,)),), 1.0), broken):
         with pytest.raises(MalformedMessage):
             encode(asked(query), ())
     with pytest.raises(MalformedMessage):
@@ -173,7 +187,10 @@ def test_only_the_catalogue_is_written():
 def test_the_catalogue_holds_neither_rows_nor_code():
     assert {"People", "Records", "RecordStore", "ScoreCells", "OwnLoss"}.isdisjoint(CATALOGUE)
     assert all(
-        issubclass(kind, Loss | tuple) or kind.__module__.startswith("discreet.linear.gate.")
+        issubclass(kind, Loss | tuple)
+        or kind.__module__.startswith(
+            ("discreet.linear.gate.", "discreet.linear.row_views.", "discreet.trusted.queries")
+        )
         for kind in CATALOGUE.values()
     )
 
@@ -235,8 +252,8 @@ def changed(word, value, question=None):
         ("basis", {"is": "Columns", "of": [1, [], 0, 1.0]}),
         ("query", None),
         ("query", {"is": "ClassOf", "of": [{"is": "Logistic", "of": []}]}),
-        ("query", {"is": "Blocks", "of": [[], -1.0, False]}),
-        ("query", {"is": "Blocks", "of": [[], {"float": "inf"}, False]}),
+        ("query", {"is": "Blocks", "of": [[], -1.0, "l2", False, None]}),
+        ("query", {"is": "Blocks", "of": [[], {"float": "inf"}, "l2", False, None]}),
         ("query", {"is": "RecordStore", "of": []}),
         ("query", {"is": "os.system", "of": ["true"]}),
         ("query", {"part": "00"}),
@@ -252,7 +269,7 @@ def test_a_question_with_another_field_is_refused(word, value):
 @pytest.mark.parametrize("value", ["2", 2.5, True, None, [2], 10**30, {"part": "0"}])
 def test_numbers_of_another_type_are_refused(value):
     header, rest = header_of(encode(asked(), ()))
-    header["question"]["query"]["of"][0][0]["of"][1] = value  # the size of the cells
+    header["question"]["query"]["of"][0][0]["of"][1] = [value]  # the size of the cells
     try:
         found = decode(with_header(header, rest), {}, SCHEMA)
     except (MalformedMessage, MissingPart):
@@ -438,9 +455,11 @@ HOSTILE = {
     "no question": lambda: tuple(asked()),
     "a class of its own": lambda: OwnQuestion(*asked()),
     "a loss of a user": lambda: asked(view=TargetRows(OwnLoss())),
-    "a loss of a user in the query": lambda: asked(Blocks((Cells(ClassOf(OwnLoss()), 2),), 1.0)),
+    "a loss of a user in the query": lambda: asked(Blocks((Cells(ClassOf(OwnLoss()), (2,), (1.0,)),), 1.0)),
     "an encoding of a user": lambda: asked(view=EncodedRows(Logistic(), OwnEncoding(LEARNT.schema))),
-    "a list": lambda: asked(with_field(Blocks((Cells(ClassOf(Logistic()), 2),), 1.0), "blocks", [])),
+    "a list": lambda: asked(
+        with_field(Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0), "blocks", [])
+    ),
     "objects": lambda: asked(
         view=EncodedRows(Logistic(), LEARNT), fills=np.array([object(), object()], object)
     ),
@@ -448,7 +467,7 @@ HOSTILE = {
         view=EncodedRows(Logistic(), LEARNT), fills=np.ma.masked_array([0.0, 1.0])
     ),
     "another schema": lambda: asked(view=UndeclaredColumns(1, other_schema(), None)),
-    "a function": lambda: asked(with_field(Cells(ClassOf(Logistic()), 2), "size", lambda: 2)),
+    "a function": lambda: asked(with_field(Cells(ClassOf(Logistic()), (2,), (1.0,)), "sizes", lambda: 2)),
     "a number of numpy": lambda: asked(number=np.int64(3)),
     "a string that is more": lambda: asked(stage=type("Own", (str,), {})("counts")),
 }

@@ -16,7 +16,7 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Storage,
 )
-from discreet.linear.gate import record_store as store
+from discreet.linear.gate import records as store
 
 
 class Piece(NamedTuple):

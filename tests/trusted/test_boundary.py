@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from discreet.core.randomness import RandomStream
-from discreet.trusted import FAST_PYTORCH_FILES, TRUSTED_FILES
+from discreet.trusted import FAST_PYTORCH_FILES, TRUSTED_FILES, VIEW_FILES
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "discreet"
@@ -214,6 +214,17 @@ def test_trusted_lines_stay_few():
     assert gate <= MOST_LINES["trusted"]
     assert everything <= MOST_LINES["all"]
     assert fast <= MOST_LINES["fast pytorch"]
+
+
+def test_the_files_of_views_are_whole_and_apart():
+    views = {SOURCE / package / f"{name}.py" for package, names in VIEW_FILES.items() for name in names}
+    assert all(path.exists() for path in views)
+    assert not views & (TRUSTED | FAST)
+    assert set((SOURCE / "linear" / "views").glob("*.py")) <= views
+    imported_by_the_gate = {
+        one for path in (SOURCE / "linear" / "gate").glob("*.py") for one in imported(path)
+    }
+    assert not imported_by_the_gate & views
 
 
 def test_the_fast_tier_is_whole_and_apart():

@@ -13,27 +13,16 @@ from discreet.core.noise import grid_for
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Composition, DiscreteLaplace
 from discreet.ledger import GaussianFilter
+from discreet.statistics.views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.opaque import AnyRows
-from discreet.trusted.queries import (
-    Bin,
-    Blocks,
-    Cell,
-    Code,
-    Distance,
-    Offset,
-    Ones,
-    Polynomial,
-    Products,
-    Row,
-    Value,
-)
+from discreet.trusted.queries import Blocks, Cells, Rows
 from discreet.trusted.rows import PartitionedRows, PrivateRows
 from discreet.trusted.session import EventPermit, Session
 
 PURE = Budget(1.0, 0.0)
-ONE = Blocks((Cell(Code(0), 1, 1.0),), norm="l1")
+ONE = Blocks((Cells(Code(0), (1,), (1.0,)),), norm="l1")
 WIDTH = 3
 
 wild = st.one_of(
@@ -62,7 +51,9 @@ def polynomials(draw):
 row_views = st.one_of(
     st.builds(lambda: (Ones(), 1)),
     st.builds(
-        lambda centre, half: (Offset(centre, half), WIDTH), points, st.sampled_from([math.inf, 1e3, 1e308])
+        lambda centre, half: (OffsetFrom(centre, half), WIDTH),
+        points,
+        st.sampled_from([math.inf, 1e3, 1e308]),
     ),
     st.builds(
         lambda centre, radius, amount, shift: (Distance(centre, radius, amount, "l2", shift), 1),
@@ -84,12 +75,13 @@ def blocks(draw, norm):
     for _ in range(count):
         kind = draw(st.sampled_from(["cell", "value", "row"]))
         if kind == "cell":
-            made.append(Cell(draw(st.one_of(bins(), st.just(Code(1)))), draw(st.integers(1, 5)), limit))
+            view = draw(st.one_of(bins(), st.just(Code(1))))
+            made.append(Cells(view, (draw(st.integers(1, 5)),), (limit,)))
         elif kind == "value":
-            made.append(Value(draw(polynomials()), limit))
+            made.append(Cells(draw(polynomials()), (1,), (limit,)))
         else:
             view, size = draw(row_views)
-            made.append(Row(view, size, limit))
+            made.append(Rows(view, size, limit))
     return Blocks(tuple(made), 1.0, norm)
 
 
@@ -117,7 +109,7 @@ def test_no_row_moves_a_sum_by_more_than_the_sensitivity(query, table, more):
 
 def test_a_forgotten_clip_is_found(monkeypatch):
     """The broken twin: coordinates within the limit, and a norm beyond it."""
-    query = Blocks((Row(Offset((0.0,) * WIDTH), WIDTH, 1.0),))
+    query = Blocks((Rows(OffsetFrom((0.0,) * WIDTH), WIDTH, 1.0),))
     far = ([(1.0, 1.0, 1.0)], (9.0, 9.0, 9.0), 2.0**-30)
     assert not moved_too_far(query, *far)
     monkeypatch.setattr(queries, "clip_rows", lambda rows, *_: np.clip(np.nan_to_num(rows), -1, 1))
@@ -126,7 +118,7 @@ def test_a_forgotten_clip_is_found(monkeypatch):
 
 def test_limits_that_are_not_compared_are_found(monkeypatch):
     """The broken twin: two blocks that use the sensitivity up twice."""
-    cell = Cell(Bin(0, (0.0, 10.0)), 1, 1.0)
+    cell = Cells(Bin(0, (0.0, 10.0)), (1,), (1.0,))
     monkeypatch.setattr(queries, "Fraction", lambda number: Fraction(0))
     query = Blocks((cell, cell))
     assert moved_too_far(query, [], (9.0, 9.0, 9.0), 2.0**-30)
@@ -134,16 +126,25 @@ def test_limits_that_are_not_compared_are_found(monkeypatch):
 
 def test_limits_are_compared_exactly():
     half = math.sqrt(0.5)
-    with pytest.raises(PlanViolation, match="exceed the declared sensitivity"):
-        Blocks((Cell(Code(0), 1, math.nextafter(half, 1)), Cell(Code(1), 1, math.nextafter(half, 1))))
-    Blocks((Cell(Code(0), 1, math.nextafter(half, 0)), Cell(Code(1), 1, math.nextafter(half, 0))))
+    with pytest.raises(PlanViolation, match="allow a record to add"):
+        Blocks(
+            (
+                Cells(Code(0), (1,), (math.nextafter(half, 1),)),
+                Cells(Code(1), (1,), (math.nextafter(half, 1),)),
+            )
+        )
+    limit = half * (1 - 2.0**-44)  # room for one rounding of a weight times a limit
+    Blocks((Cells(Code(0), (1,), (limit,)), Cells(Code(1), (1,), (limit,))))
+    with pytest.raises(PlanViolation, match="allow a record to add"):
+        Blocks((Rows(Ones(), 1, math.nextafter(1.0, 2)),))
+    Blocks((Cells(Code(0), (1,), (1.0,)),))  # exact for every weight
 
 
 def test_queries_are_data():
-    query = Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))
-    assert query == Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))
-    assert len({query, Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))}) == 1
-    assert query.digest != Blocks((Row(Offset((0.0, -1.0)), 2, 1.0),)).digest
+    query = Blocks((Rows(OffsetFrom((0.0, 1.0)), 2, 1.0),))
+    assert query == Blocks((Rows(OffsetFrom((0.0, 1.0)), 2, 1.0),))
+    assert len({query, Blocks((Rows(OffsetFrom((0.0, 1.0)), 2, 1.0),))}) == 1
+    assert query.digest != Blocks((Rows(OffsetFrom((0.0, -1.0)), 2, 1.0),)).digest
 
 
 def test_rows_tell_nothing():
@@ -166,11 +167,11 @@ def test_no_error_quotes_a_record():
     rows = PrivateRows(np.array([[123.0]]), "add-remove")
     for place in (2, -2):
         with pytest.raises(PlanViolation, match="could not answer a query") as refused:
-            rows._total(Blocks((Cell(Code(place), 1, 1.0),)), 2.0**-20)
+            rows._total(Blocks((Cells(Code(place), (1,), (1.0,)),)), 2.0**-20)
         assert refused.value.__cause__ is None
         assert refused.value.__context__ is None
     with pytest.raises(PlanViolation, match="3 numbers was declared"):
-        rows._total(Blocks((Row(Ones(), 3, 1.0),)), 2.0**-20)
+        rows._total(Blocks((Rows(Ones(), 3, 1.0),)), 2.0**-20)
     with pytest.raises(NotImplementedError):
         AnyRows()._sum(ONE, 1.0)
     assert repr(AnyRows()) == "AnyRows()"
@@ -203,7 +204,7 @@ def test_a_permit_is_used_once_and_by_its_session():
         with pytest.raises(PlanViolation, match="needs a permit"):
             one.release(Laplace(1.01), rows, ONE)
         with pytest.raises(PlanViolation, match="1 numbers"):
-            one.release(permit, rows, Blocks((Cell(Code(0), 2, 1.0),), norm="l1"))
+            one.release(permit, rows, Blocks((Cells(Code(0), (2,), (1.0,)),), norm="l1"))
         one.release(permit, rows, ONE)
         with pytest.raises(PlanViolation, match="no further release"):
             one.release(permit, rows, ONE)
@@ -211,7 +212,7 @@ def test_a_permit_is_used_once_and_by_its_session():
             one.charge()
         other = two.charge()
         with pytest.raises(PlanViolation, match="other norm"):
-            two.release(other, rows, Blocks((Cell(Code(0), 1, 1.0),), norm="l2"))
+            two.release(other, rows, Blocks((Cells(Code(0), (1,), (1.0,)),), norm="l2"))
 
 
 def test_noise_and_query_have_to_fit():
@@ -219,7 +220,7 @@ def test_noise_and_query_have_to_fit():
     with Session.open("count", {}, PURE, DiscreteLaplace(1.01)) as session:
         permit = session.charge(bound=None)
         with pytest.raises(PlanViolation, match="sensitivity 1"):
-            session.release(permit, rows, Blocks((Cell(Code(0), 1, 1.0),), bound=2.0, norm="l1"))
+            session.release(permit, rows, Blocks((Cells(Code(0), (1,), (1.0,)),), bound=2.0, norm="l1"))
     query = Quantiles((0.5,), 0.0, 1.0, 1.0)
     with Session.open("median", {}, PURE, query.event) as session:
         permit = session.charge()
@@ -242,7 +243,10 @@ def test_a_session_cannot_cost_more_than_its_budget():
 
 def test_a_permit_is_for_the_sensitivity_that_was_charged():
     """The distance to continuous noise was paid for this one, and is up to four times as large for others."""
-    rows, wide = PrivateRows(np.zeros((5, 1)), "add-remove"), Blocks((Cell(Code(0), 1, 1.0),), 1.5, "l1")
+    rows, wide = (
+        PrivateRows(np.zeros((5, 1)), "add-remove"),
+        Blocks((Cells(Code(0), (1,), (1.0,)),), 1.5, "l1"),
+    )
     with Session.open("one", {}, PURE, Laplace(1.01)) as session:
         permit = session.charge()
         with pytest.raises(PlanViolation, match=r"sensitivity 1\.0\. Got 1\.5"):

@@ -13,23 +13,11 @@ import pytest
 from discreet import Budget, Gaussian, Laplace
 from discreet.core.noise import grid_for
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.evaluation.outcomes import Binned, Classified, Miss, Outcome, Shared, TargetPoints
+from discreet.statistics.views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles, _Chooser, _misses, _sensitivity, _share
-from discreet.trusted.outcomes import Binned, Classified, Miss, Outcome, Shared, Target
-from discreet.trusted.queries import (
-    Bin,
-    Blocks,
-    Cell,
-    Code,
-    Distance,
-    Offset,
-    Ones,
-    Polynomial,
-    Products,
-    Row,
-    SharedCells,
-    Value,
-)
+from discreet.trusted.queries import Blocks, Cells, Rows
 from discreet.trusted.rows import PartitionedRows, PrivateRows
 
 WIDTH, RECORDS, QUERIES = 6, 10, 110
@@ -55,24 +43,25 @@ def some(rng, count):
 def cell(rng, limit):
     edges = tuple(sorted(rng.uniform(-3, 3, rng.integers(2, 7)).tolist()))
     view = Bin(int(rng.integers(WIDTH)), edges) if rng.random() < 0.6 else Code(int(rng.integers(WIDTH)))
-    return Cell(view, int(rng.integers(1, 6)), limit)
+    return Cells(view, (int(rng.integers(1, 6)),), (limit,))
 
 
 def value(rng, limit):
     lower, upper = sorted(rng.uniform(-5, 5, 2).tolist())
-    return Value(Polynomial(0, lower, upper, *some(rng, 2), some(rng, rng.integers(1, 5))), limit)
+    view = Polynomial(0, lower, upper, *some(rng, 2), some(rng, rng.integers(1, 5)), float(wild(rng)))
+    return Cells(view, (1,), (limit,))
 
 
 def row(rng, limit):
     products = WIDTH * (WIDTH + 1) // 2 + WIDTH + 1
     view, size = [
         lambda: (Ones(), 1),
-        lambda: (Offset(points(rng), float(rng.choice([math.inf, 1.0, 1e308]))), WIDTH),
+        lambda: (OffsetFrom(points(rng), float(rng.choice([math.inf, 1.0, 1e308]))), WIDTH),
         lambda: (Distance(points(rng), float(rng.random()), "beyond", "l2", float(wild(rng))), 1),
         lambda: (Distance(points(rng), float(rng.random()), "square", "l1", float(wild(rng))), 1),
         lambda: (Products(points(rng), points(rng), float(wild(rng))), products),
     ][rng.integers(5)]()
-    return Row(view, size, limit)
+    return Rows(view, size, limit)
 
 
 def shared(rng, limit):
@@ -85,10 +74,11 @@ def shared(rng, limit):
         lambda: Classified(classes, classes, chosen),
         lambda: Classified(classes, 1, ("label", "answer", "right")),
         lambda: Miss(*some(rng, 2), some(rng, rng.integers(2, 5)), int(rng.integers(-1, 3))),
-        lambda: Target(*some(rng, 2), edges, some(rng, 3)),
+        lambda: TargetPoints(*some(rng, 2), edges, some(rng, 3)),
     ][rng.integers(4)]()
     groups = tuple(int(one) for one in rng.integers(1, 4, size=rng.integers(0, 3)))
-    return SharedCells(Outcome(view, groups, bool(rng.integers(2))), limit)
+    outcome = Outcome(view, groups, bool(rng.integers(2)))
+    return Cells(outcome, (outcome.size,), (limit,), unit=limit)
 
 
 KINDS = {"cells": (cell,), "values": (value,), "rows": (row,), "shared cells": (shared,)}
@@ -183,17 +173,20 @@ def found_by(table, query, grid=2.0**-30):
     )
 
 
-class Greedy(Target):
+class Greedy(TargetPoints):
     """Its place is asked instead of a target's: nine times the share of a record."""
 
     def place(self, truth, said):
         return Shared(np.zeros((len(truth), 1), np.int64), np.full((len(truth), 1), 9.0))
 
 
-HALF = Outcome(Target(0.0, 1.0, (0.0, 1.0), (0.0, 1.0)))
+HALF = Outcome(TargetPoints(0.0, 1.0, (0.0, 1.0), (0.0, 1.0)))
 TWINS = {
-    "clip_rows": (Row(Offset((0.0,) * WIDTH), WIDTH, 1.0), lambda rows, *_: np.clip(rows, -1, 1)),
-    "_limits": (SharedCells(HALF, 1.0), lambda part, limit, grid: int(2 * limit / grid)),
+    "clip_rows": (Rows(OffsetFrom((0.0,) * WIDTH), WIDTH, 1.0), lambda rows, *_: np.clip(rows, -1, 1)),
+    "_add_to_cells": (
+        Cells(HALF, (HALF.size,), (1.0,)),
+        lambda counts, cells, steps, honest=queries._add_to_cells: honest(counts, cells, 2 * steps),
+    ),
 }
 
 
@@ -202,8 +195,8 @@ def test_a_gate_that_does_not_cut_is_found(name, monkeypatch):
     """The broken twins: vectors that are too long, and shares above 1 that nothing cuts."""
     block, broken = TWINS[name]
     table = np.full((3, WIDTH), 1.0)
-    if name == "_limits":
-        monkeypatch.setattr(Target, "place", Greedy.place)
+    if name == "_add_to_cells":
+        monkeypatch.setattr(TargetPoints, "place", Greedy.place)
     assert not found_by(table, Blocks((block,)))
     monkeypatch.setattr(queries, name, broken)
     assert found_by(table, Blocks((block,)))
@@ -212,7 +205,7 @@ def test_a_gate_that_does_not_cut_is_found(name, monkeypatch):
 def test_a_person_whose_rows_all_count_is_found(monkeypatch):
     """The broken twin of the weights."""
     table, who, grid = np.ones((4, WIDTH)), [b"a"] * 4, 2.0**-30
-    query = Blocks((Cell(Code(0), 2, 1.0),))
+    query = Blocks((Cells(Code(0), (2,), (1.0,)),))
     nothing = np.zeros(2)
     assert not too_far(nothing, PrivateRows(table, "add-remove", who)._total(query, grid), query, grid)
     monkeypatch.setattr("discreet.trusted.rows.person_weights", lambda persons: np.ones(len(persons)))
@@ -222,14 +215,14 @@ def test_a_person_whose_rows_all_count_is_found(monkeypatch):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Blocks((Row(lambda rows: rows, WIDTH, 1.0),)),
-        lambda: Blocks((Value(Ones(), 1.0),)),
+        lambda: Blocks((Rows(lambda rows: rows, WIDTH, 1.0),)),
+        lambda: Blocks((Cells(Ones(), (1,), (0.0,)),)),
         lambda: Blocks(("everything",)),
-        lambda: Blocks((Cell(Code(0), 0, 1.0),)),
-        lambda: Blocks((Cell(Code(0), 1, math.nan),)),
-        lambda: Blocks((Cell(Code(0), 1, -1.0),)),
-        lambda: Blocks((Cell(Code(0), 1, 1.0),), math.inf),
-        lambda: Blocks((Cell(Code(0), 1, 1.0),), norm="l7"),
+        lambda: Blocks((Cells(Code(0), (0,), (1.0,)),)),
+        lambda: Blocks((Cells(Code(0), (1,), (math.nan,)),)),
+        lambda: Blocks((Cells(Code(0), (1,), (-1.0,)),)),
+        lambda: Blocks((Cells(Code(0), (1,), (1.0,)),), math.inf),
+        lambda: Blocks((Cells(Code(0), (1,), (1.0,)),), norm="l7"),
         lambda: Outcome(Ones()),
         lambda: Classified(3, 2, ("label",)),
         lambda: Classified(3, 1, (Binned("second", (0.0, 1.0)),)),
@@ -246,8 +239,8 @@ def test_a_person_whose_rows_all_count_is_found(monkeypatch):
         lambda: Quantiles((0.5,), math.nan, 1.0, 1.0),
         lambda: Quantiles((0.5,), -1e308, 1e308, 1.0),
         lambda: Quantiles((0.5,), 0.0, 5e-324, 1.0),
-        lambda: Blocks([Cell(Code(0), 1, 1.0)]),
-        lambda: Blocks((Row(Offset(np.zeros(2)), 2, 1.0),)),
+        lambda: Blocks([Cells(Code(0), (1,), (1.0,))]),
+        lambda: Blocks((Rows(OffsetFrom(np.zeros(2)), 2, 1.0),)),
     ],
 )
 def test_what_is_not_in_the_catalogue_is_refused_before_a_row_is_read(wrong):
@@ -255,24 +248,16 @@ def test_what_is_not_in_the_catalogue_is_refused_before_a_row_is_read(wrong):
         wrong()
 
 
-@pytest.mark.parametrize("block", [Row(Ones(), 1, 1.0), Value(Polynomial(0, 0.0, 1.0), 1.0)])
-def test_persons_are_for_cells_only(block):
-    rows = PrivateRows(np.ones((2, 1)), "add-remove", [b"a", b"a"])
-    with pytest.raises(PlanViolation, match="cells only"):
-        rows._total(Blocks((block,)), 2.0**-20)
-    with pytest.raises(PlanViolation, match="cells only"):
-        rows._total(Quantiles((0.5,), 0.0, 1.0, 1.0), None)
-
-
-def test_a_grid_too_fine_for_weights_is_refused():
+def test_rows_of_persons_need_room_for_the_rounding_of_weights():
     rows = PrivateRows(np.zeros((2, 1)), "add-remove", [b"a", b"a"])
-    with pytest.raises(PlanViolation, match="too fine"):
-        rows._total(Blocks((Cell(Code(0), 1, 1.0),)), 2.0**-41)
+    with pytest.raises(PlanViolation, match="allow a record"):
+        rows._total(Blocks((Rows(Ones(), 1, 1.0),)), 2.0**-20)
+    assert rows._total(Blocks((Rows(Ones(), 1, 1.0),), 1.001), 2.0**-20) == 2**20
 
 
 def test_a_view_of_another_size_is_refused():
     with pytest.raises(PlanViolation, match="3 numbers was declared"):
-        PrivateRows(np.ones((2, 1)), "add-remove")._total(Blocks((Row(Ones(), 3, 1.0),)), 2.0**-20)
+        PrivateRows(np.ones((2, 1)), "add-remove")._total(Blocks((Rows(Ones(), 3, 1.0),)), 2.0**-20)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -285,9 +270,12 @@ def test_a_record_adds_the_same_alone_and_in_company(order):
     rng = np.random.default_rng(7)
     table = np.array(rng.normal(size=(2000, 20)), order=order)
     view = Distance(tuple(rng.normal(size=20).tolist()), 100.0, "square")
-    query, grid = Blocks((Row(view, 1, 1.0),)), 2.0**-55
+    query, grid = Blocks((Rows(view, 1, 1.0),)), 2.0**-55
     total = PrivateRows(table, "add-remove")._total(query, grid)
     alone = sum(PrivateRows(one[None], "add-remove")._total(query, grid) for one in table)
     assert total == alone
-    broken = [float(view(table)[place, 0]) != float(view(one[None])[0, 0]) for place, one in enumerate(table)]
+    broken = [
+        float(view(table, None)[place, 0]) != float(view(one[None], None)[0, 0])
+        for place, one in enumerate(table)
+    ]
     assert any(broken) == (order == "F")

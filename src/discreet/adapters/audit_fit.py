@@ -27,13 +27,15 @@ from discreet.core.mechanisms import gaussian_event
 from discreet.errors import PlanViolation, whole
 from discreet.guarantee import sensitivity_factor
 from discreet.linear import DeclarationWarning
-from discreet.linear.gate.adding import add_cells
-from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
-from discreet.linear.gate.clipped_gradients import sum_of_gradients
+from discreet.linear.gate.compiled_sums import sum_of_gradients
 from discreet.linear.gate.people import People
-from discreet.linear.gate.record_store import RecordBlock
+from discreet.linear.gate.records import Block
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.recording_spending import Recorded, Tape
+from discreet.linear.row_views.columns import Offset
+from discreet.statistics.views import Code
+from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
+from discreet.trusted.rows import NumberParts
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Floats = NDArray[np.float64]
@@ -197,8 +199,8 @@ class _Parts:
     def count_people(self, records: tuple[Floats, Floats]) -> Floats:
         """Number of persons by the weights of their rows, as counts and histograms compute it."""
         block, grid = next(iter(self._whole(records))), self.stage(self._row).grid(_CLIP)
-        total = np.zeros(1, np.int64)
-        add_cells(total, np.zeros(len(block.z), np.int64), block.weights, grid)
+        query = Blocks((Cells(Code(0), (1,), (1.0,)),))
+        total = query.total(NumberParts(np.zeros((len(block.z), 1)), block.weights), grid)
         return np.asarray(total * grid, np.float64)
 
     def _whole(self, records: tuple[Floats, Floats]) -> _Whole:
@@ -246,7 +248,7 @@ class _Whole:
     people: NDArray[np.int64] | None = None
     centre: None = None
 
-    def __iter__(self) -> Iterator[RecordBlock]:
+    def __iter__(self) -> Iterator[Block]:
         z = np.ascontiguousarray(self.z, np.float64)
         y, norms = np.asarray(self.y, np.float64), row_norms(z, self.constant)
-        yield RecordBlock(z, y, self.weights, norms, self.people)
+        yield Block(z, y, self.weights, norms, self.people)

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
+from discreet.evaluation.outcomes import Outcome
 from discreet.evaluation.scoring import NoisyCounts, Scoring
 from discreet.evaluation.tasks import Measured, Task
-from discreet.trusted.outcomes import Outcome
-from discreet.trusted.queries import Blocks, Norm, SharedCells
+from discreet.trusted.queries import Blocks, Cells, Norm
 
 Array = NDArray[np.float64]
 
@@ -84,12 +84,10 @@ class CountLayout:
     def query(self, norm: Norm) -> Blocks:
         """Return the sum over all records: each adds its limit to the cells of each block, within its group."""
         groups = tuple(one.size for one in self.groups)
-        blocks = [
-            SharedCells(Outcome(view, groups, unscored=number == 0), limit)
-            for number, (view, limit) in enumerate(
-                zip(self.task.views, self.limits(norm).tolist(), strict=True)
-            )
-        ]
+        blocks = []
+        for number, (view, limit) in enumerate(zip(self.task.views, self.limits(norm).tolist(), strict=True)):
+            outcome = Outcome(view, groups, unscored=number == 0)
+            blocks.append(Cells(outcome, (outcome.size,), (limit,), unit=limit))
         return Blocks(tuple(blocks), norm=norm)
 
     def digest(self, query: Blocks) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.evaluation.outcomes import Binned, Classified, Feature, Miss, TargetPoints
 from discreet.evaluation.scoring import (
     CellBlock,
     Nodes,
@@ -21,10 +22,9 @@ from discreet.evaluation.scoring import (
     error_bins,
     probability_bins,
 )
-from discreet.trusted.outcomes import Binned, Classified, Feature, Miss, Target
 
 Array = NDArray[np.float64]
-View = Classified | Miss | Target
+View = Classified | Miss | TargetPoints
 _CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_bins(18)
 _MISSES = Nodes(error_bins(32).edges, 2)  # down to 1e-4 of the bounds: those of counts and amounts are wide
 _TARGETS, _FEW = Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
@@ -273,7 +273,7 @@ class NumericTask(Task):
     def views(self) -> tuple[View, ...]:
         targets, few = tuple(_TARGETS.points.tolist()), tuple(_FEW.points.tolist())
         misses = tuple(_MISSES.points.tolist())
-        return (Miss(*self.bounds, misses, _MISSES.power), Target(*self.bounds, targets, few))
+        return (Miss(*self.bounds, misses, _MISSES.power), TargetPoints(*self.bounds, targets, few))
 
     def measure(self, counts: list[NoisyCounts], scoring: Scoring) -> Measured:
         errors, targets = counts

@@ -43,7 +43,7 @@ from discreet.linear.fit_budget import FitBudget, open_budget
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
-from discreet.linear.gate.record_store import MISSING
+from discreet.linear.gate.records import MISSING
 from discreet.linear.glm.typical_people import UserWeighting, declared_rows, learned_rows
 from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel

@@ -18,23 +18,14 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate import (
-    basis,
-    block_sums,
-    clipped_gradients,
-    column_pairs,
-    coordinates,
-    declared_columns,
-    newton,
-    people,
-    private_table,
-    raw,
-    second_moments,
-)
+from discreet.linear.gate import column_blocks, compiled_sums, declared_columns, private_table
+from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.private_table import EncodedRows, UndeclaredColumns, View
 from discreet.linear.kernels.centred import Centre
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.row_views import columns, coordinates, curves, targets
 from discreet.linear.schema import Schema
+from discreet.trusted import queries
 from discreet.trusted.plain_data import conform, refuse_foreign
 
 Array = NDArray[np.float64]
@@ -43,8 +34,8 @@ LEAST_SHARE = 1e-9
 """Of the budget, for one stage."""
 TYPES = ("float64", "float32", "int64")
 _MODULES: tuple[ModuleType, ...] = (
-    *(basis, block_sums, clipped_gradients, column_pairs, coordinates, declared_columns, newton, people),
-    *(private_table, raw, second_moments),
+    *(column_blocks, compiled_sums, declared_columns, gate_records, private_table, queries),
+    *(columns, coordinates, curves, targets),
 )
 _OTHERS = (coordinates.Marginals, Centre, Logistic, Softmax, Squared, Huber, Poisson, SmoothedHinge)
 
@@ -76,7 +67,7 @@ class Question(NamedTuple):
     steps: int
     view: View
     fills: Array | None
-    basis: basis.Basis | None
+    basis: curves.Basis | None
     query: Any
 
 
@@ -130,7 +121,7 @@ def _check(question: Question, view: Any) -> None:
         raise MalformedMessage("only encoded rows are filled, or rows of a basis")
     if basis_ is not None:
         conform(basis_)
-        if type(basis_) is not basis.Basis or basis_.inputs != view.columns:
+        if type(basis_) is not curves.Basis or basis_.inputs != view.columns:
             raise MalformedMessage("a basis is of other columns")
     if fills is not None:
         _check_fills(fills, view.columns.numerics)

@@ -31,13 +31,13 @@ from discreet.certificate.certificate_views import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.gate.coordinates import ReleasedCounts
-from discreet.linear.gate.sparse_rows import NARROW
+from discreet.linear.gate.records import NARROW
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.steps import LEAST_SLOPE
 from discreet.linear.linear_model import LinearModel
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def diagnosis(
     encoding: Encoding,
     names: Any,
     counts: ClassCounts | None,
-    released: ReleasedCounts | None,
+    released: Released | None,
     target: tuple[str, tuple[str, ...]] = ("", ()),
     unit: str | None = None,
 ) -> Diagnosis:
@@ -162,7 +162,7 @@ def _owners(encoding: SchemaEncoding) -> list[str]:
 
 
 def _columns(
-    encoding: Encoding, names: Any, released: ReleasedCounts, records: float, doubt: float
+    encoding: Encoding, names: Any, released: Released, records: float, doubt: float
 ) -> Iterator[_Seen]:
     """Every column of the table, with its shares."""
     error, zero_within = math.hypot(released.noise, doubt) / records, _zero_within(encoding)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.linear.encoder import Scaled
-from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.inference import Inference
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class LinearModel:
     precision: float
     limits: tuple[Array, Array]
     counts: ClassCounts | None = None
-    released: ReleasedCounts | None = None
+    released: Released | None = None
     inference: Inference | None = None
     missing: Array | None = None
     borne_out: float = 1.0

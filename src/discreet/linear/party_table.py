@@ -113,7 +113,7 @@ class PartyTable:
 
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "classes": ("ClassOf",),
+    "classes": ("ClassOf", "ClassRows"),
     "columns": ("EvenBins", "Bins", "ColumnSums", "Offset", "WindowBin"),
     "ranges": ("PowerCells", "RangeCells"),
     "targets": ("TargetBin", "TargetMoments", "TargetHalfOctave", "TargetOffset"),

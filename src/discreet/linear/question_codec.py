@@ -11,10 +11,11 @@ SHA-256 and sent once.
 Nothing is ever unpickled, imported or called by a name that was sent, but of the classes of a closed catalogue. What
 is decoded is not trusted: :func:`~discreet.linear.checked_questions.checked_question` checks it.
 
->>> from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
+>>> from discreet.trusted.queries import Blocks, Cells
+>>> from discreet.linear.row_views.targets import ClassOf
 >>> from discreet.linear.gate.private_table import TargetRows
 >>> from discreet.linear.losses import Logistic
->>> query = Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
+>>> query = Blocks((Cells(ClassOf(Logistic()), (2,), (1.0,)),), 1.0)
 >>> from discreet.linear.checked_questions import Question
 >>> asked = Question(1, "counts", 0.1, 1, TargetRows(Logistic()), None, None, query)
 >>> from discreet.linear.question_writer import encode

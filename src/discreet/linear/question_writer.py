@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from discreet.errors import MalformedMessage
 from discreet.linear.checked_questions import CATALOGUE, TYPES, Question, field_names
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate import coordinates
 from discreet.linear.question_codec import WORDS, digest_of_part, split_body
+from discreet.linear.row_views import coordinates
 from discreet.linear.schema import Schema
 
 _PART = 384  # bytes of an object from which on it is sent once

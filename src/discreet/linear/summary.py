@@ -25,8 +25,8 @@ from scipy.special import ndtr, ndtri
 
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
-from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.glm.inference import Inference
+from discreet.linear.row_views.coordinates import Released
 
 Array = NDArray[np.float64]
 
@@ -199,7 +199,7 @@ def estimand_of(
     )
 
 
-def cut_columns(released: ReleasedCounts | None, names: Sequence[str]) -> list[str]:
+def cut_columns(released: Released | None, names: Sequence[str]) -> list[str]:
     """The numeric columns whose outermost bin holds far more records than the one beside it, which is not empty.
 
     So many were clamped to the bound. Values of a scale, such as 0 and 1, have empty bins beside them. Depends on

@@ -24,12 +24,14 @@ from discreet.statistics.least_noise import candidates, deviation, norm_of, quan
 from discreet.statistics.mean.known import Interval
 from discreet.statistics.reading import bounded_rows, bounded_table, category_rows, counted_rows, number_rows
 from discreet.statistics.statistic import Paying, Statistic, Value
-from discreet.trusted.queries import Bin, Blocks, Cell, Code, Polynomial, Products, Row
-from discreet.trusted.queries import Value as ValueBlock
+from discreet.statistics.views import Bin, Code, Polynomial, Products
+from discreet.trusted.queries import Blocks, Cells, Rows
 from discreet.trusted.rows import PrivateRows
 from discreet.trusted.session import MOST_NUMBERS, Noise, Session
 
 Array = NDArray[np.float64]
+
+_MARGIN = 1 - 1e-12  # more than the product of a clamped number and its limit is rounded by
 
 
 @ignore_fp_errors
@@ -54,7 +56,7 @@ def private_count(
         return _bounded_sum("count", rows, budget, (0.0, 1.0), level, **paying)
     settings, events = {"bounds": [0.0, 1.0]}, candidates(budget, counts=True)
     with Session.open("private count", settings, budget, *events, **paying) as session:
-        query = Blocks((Cell(Bin(0, (0.5, 1.5)), 1, 1.0),), norm=norm_of(_noise(session)))
+        query = Blocks((Cells(Bin(0, (0.5, 1.5)), (1,), (1.0,)),), norm=norm_of(_noise(session)))
         value = float(session.release(session.charge(), rows, query)[0])
     return _answer("count", session, level, value, deviation(_noise(session)), least=0.0)
 
@@ -93,7 +95,7 @@ def private_histogram(
         view = Bin(0, tuple(edges.tolist()))
     settings, size, events = {"bins": list(labels)}, len(labels), candidates(budget, counts=True)
     with Session.open("private histogram", settings, budget, *events, **paying) as session:
-        query = Blocks((Cell(view, size, 1.0),), norm=norm_of(_noise(session)))
+        query = Blocks((Cells(view, (size,), (1.0,)),), norm=norm_of(_noise(session)))
         noisy = session.release(session.charge(numbers=size), rows, query)
     noise = np.full(size, deviation(_noise(session)))
     return _answer("histogram", session, level, noisy, noise, labels, least=0.0)
@@ -131,8 +133,8 @@ def _bounded_sum(
     size = (known.upper - known.lower) / 2 if exact else max(abs(known.lower), abs(known.upper))
     settings, events = {"bounds": [known.lower, known.upper]}, candidates(budget)
     with Session.open(f"private {name}", settings, budget, *events, **paying) as session:
-        view = Polynomial(0, known.lower, known.upper, middle, size)
-        query = Blocks((ValueBlock(view, 1.0),), norm=norm_of(_noise(session)))
+        view = Polynomial(0, known.lower, known.upper, middle, size, factor=_MARGIN)
+        query = Blocks((Cells(view, (1,), (1.0,)),), norm=norm_of(_noise(session)))
         total = float(session.release(session.charge(), rows, query)[0])
     least = 0.0 if name == "count" else -math.inf
     value, noise = size * total + (rows.public_count or 0) * middle, size * deviation(_noise(session))
@@ -165,8 +167,10 @@ def private_variance(
     with Session.open("private variance", settings, budget, *events, **paying) as session:
         norm = norm_of(_noise(session))
         length = (1 / math.sqrt(size) if norm == "l2" else 1 / size) * (1 - 1e-12)
-        views = [Polynomial(0, known.lower, known.upper, middle, half, power) for power in powers]
-        query = Blocks(tuple(ValueBlock(view, length) for view in views), norm=norm)
+        views = [
+            Polynomial(0, known.lower, known.upper, middle, half, power, length * _MARGIN) for power in powers
+        ]
+        query = Blocks(tuple(Cells(view, (1,), (length,)) for view in views), norm=norm)
         released = session.release(session.charge(numbers=size), rows, query)
     noisy, noise = released / length * reach, deviation(_noise(session)) * reach / length
     counted = rows.public_count is None
@@ -216,7 +220,7 @@ def second_moments(
         shrink = 1.0 if norm == "l2" else 1 / math.sqrt(size)
         view = Products(tuple(lower.tolist()), tuple(upper.tolist()), shrink * (1 - 1e-12))
         released = session.release(
-            session.charge(numbers=size), rows, Blocks((Row(view, size, 1.0),), norm=norm)
+            session.charge(numbers=size), rows, Blocks((Rows(view, size, 1.0),), norm=norm)
         )
     first, second = np.triu_indices(width + 1)
     most, stretch = 2.0 * width, np.where(first == second, 1.0, math.sqrt(2))

@@ -7,16 +7,17 @@ released values only: it can waste a budget, not exceed it.
 
 :data:`TRUSTED_FILES` lists the files that the guarantee of statistics, means, evaluations and models of tables rests
 on, and that of PyTorch and of parties. Models also rest on compiled kernels, :data:`KERNEL_FILES`, and PyTorch on
-:data:`FAST_PYTORCH_FILES`. :mod:`discreet.linear.gate` has the queries of models, by the same rules, for encoded
-records and compiled passes over them. :mod:`discreet.trusted.permits` ties the noise of a step to its charge.
+:data:`FAST_PYTORCH_FILES`. Functions of one record, :data:`VIEW_FILES`, are compared at run time.
+:mod:`discreet.linear.gate` has the queries that compiled passes over encoded records answer, and
+:mod:`discreet.trusted.permits` ties the noise of a step to its charge.
 """
 
 from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "trusted": (
-        *("__init__", "choices", "noisy_statistic", "opaque", "outcomes", "permits", "plain_data", "queries"),
-        *("rows", "session", "spending"),
+        *("__init__", "choices", "noisy_statistic", "opaque", "permits", "plain_data", "queries", "rows"),
+        *("session", "spending"),
     ),
     "core": (
         *("arrays", "matrix_mechanism", "choice", "clipping", "columns", "compiler", "float_samplers"),
@@ -38,9 +39,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("rows_alone", "subsampling", "user_routing", "views"),
     ),
     "linear/gate": (
-        *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
-        *("curve_rows", "data", "declared_columns", "newton", "partitioned_rows", "people", "private_table"),
-        *("raw", "record_store", "records", "score_cells", "second_moments", "block_cache", "sparse_rows"),
+        *("__init__", "checks", "column_blocks", "compiled_sums", "declared_columns", "partitioned_rows"),
+        *("people", "private_table", "records", "block_cache"),
     ),
     "pytorch": (
         *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example"),
@@ -82,9 +82,18 @@ READING_FILES: dict[str, tuple[str, ...]] = {
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
-        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "dense_kernel", "hat_entries"),
-        *("kernel", "rank_crossings", "row_products", "row_tiles", "rowwise", "tiled_kernel", "uneven_bins"),
-        *("vectors", "white_tiles", "whole_products"),
+        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "csr_rows", "dense_kernel"),
+        *("hat_entries", "kernel", "moment_lattice", "rank_crossings", "row_products", "row_tiles"),
+        *("rowwise", "score_cells", "tiled_kernel", "uneven_bins", "vectors", "white_tiles"),
+        "whole_products",
     ),
 }
 """Compiled passes over the rows of tables, each compared with a plain reference in the tests."""
+
+VIEW_FILES: dict[str, tuple[str, ...]] = {
+    "statistics": ("views",),
+    "evaluation": ("outcomes",),
+    "linear/row_views": ("__init__", "columns", "coordinates", "curves", "targets"),
+}
+"""Functions of one record, whose results are cut in :mod:`discreet.trusted.queries` whatever they are, and compared
+for secretly chosen records with those for the records alone."""

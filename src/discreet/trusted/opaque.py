@@ -59,7 +59,7 @@ class AnyRows(Opaque):
 
         Guarantee: errors are those of :func:`discreetly`; of rows elsewhere also those of the transport.
         """
-        if type(query) not in self._answers:
+        if not isinstance(query, self._answers):
             raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue for these rows.")
         refuse_foreign(query)
         return self._sum(query, grid) if self._elsewhere else discreetly(self._sum, query, grid)

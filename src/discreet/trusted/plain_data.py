@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
+from discreet.trusted import VIEW_FILES
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -175,4 +176,11 @@ def _conformed(value: Any, hint: Any, name: str) -> Any:
     raise PlanViolation(f"{name} must be {declared}. Got {type(value).__name__}.")
 
 
-_CATALOGUES = ("discreet.trusted.", "discreet.linear.gate.")
+_CATALOGUES = (
+    *("discreet.trusted.", "discreet.linear.gate."),
+    *(
+        f"discreet.{package}.{name}".replace("/", ".")
+        for package in VIEW_FILES
+        for name in VIEW_FILES[package]
+    ),
+)

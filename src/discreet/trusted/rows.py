@@ -12,12 +12,15 @@ TypeError: Private rows have no length, no items and no truth value. Ask a query
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, PlanViolation
@@ -68,22 +71,41 @@ class PrivateRows(AnyRows):
 
     def _sum(self, query: Blocks | Quantiles, grid: float | None) -> Integers | Array:
         """Return a sum in grid steps, in floating point if ``grid`` is None; for a choice, the numbers' places."""
+        parts = NumberParts(self._numbers, self._weights)
         if isinstance(query, Quantiles):
-            return np.concatenate([query.places(part.unweighted()) for part in self._parts()])
-        return query.float_total(self._parts()) if grid is None else query.total(self._parts(), grid)
+            if self._weights is not None:
+                raise PlanViolation("Rows of persons answer sums only.")
+            return np.concatenate([query.places(part.x) for part in parts.parts()])
+        return query.float_total(parts) if grid is None else query.total(parts, grid)
 
-    def _parts(self) -> Iterator[Part]:
+    def __repr__(self) -> str:
+        return f"PrivateRows(columns={self.columns})"
+
+
+class NumberParts:
+    """Rows of numbers, dense or CSR, as parts of records without targets, for :meth:`Blocks.total`."""
+
+    def __init__(
+        self, numbers: Any, weights: Array | None, slices: Iterable[slice] | None = None, block: int = _BLOCK
+    ) -> None:
+        self._numbers, self._weights, self.row_columns = numbers, weights, numbers.shape[1]
+        step = max(1, block // max(1, self.row_columns))
+        even = (slice(start, start + step) for start in range(0, max(1, numbers.shape[0]), step))
+        self._slices = even if slices is None else slices
+
+    def parts(self, of: None = None) -> Iterator[Part]:
         """Yield some rows at a time as float64; one empty part if there are none.
 
         In memory each row is one piece: otherwise numpy would add up a row in another order where it is alone.
         """
-        step = max(1, _BLOCK // max(1, self.columns))
-        for start in range(0, max(1, len(self._numbers)), step):
-            rows = self._numbers[start : start + step].astype(np.float64, order="C")
-            yield Part(rows, None if self._weights is None else self._weights[start : start + step])
+        if of is not None:
+            raise PlanViolation("Rows of numbers answer queries about themselves only.")
+        for place in self._slices:
+            rows = self._numbers[place]
+            x = rows if issparse(rows) else np.asarray(rows, np.float64, order="C")
+            yield Part(x, weights=None if self._weights is None else self._weights[place])
 
-    def __repr__(self) -> str:
-        return f"PrivateRows(columns={self.columns})"
+    everybody = parts
 
 
 class PartitionedRows(PrivateRows):
@@ -121,6 +143,15 @@ class PartitionedRows(PrivateRows):
 
 
 def person_weights(persons: Sequence[bytes | None]) -> Array:
-    """Return one over the number of a person's rows for each row, and 0 for rows of nobody."""
+    """Return one over the number of a person's rows for each row, rounded down, and 0 for rows of nobody.
+
+    Guarantee: the weights of a person sum to at most 1, exactly.
+    """
     rows_of = Counter(persons)
-    return np.array([0.0 if one is None else 1.0 / rows_of[one] for one in persons], np.float64)
+    share = {rows: _round_down(Fraction(1, rows)) for rows in set(rows_of.values())}
+    return np.array([0.0 if one is None else share[rows_of[one]] for one in persons], np.float64)
+
+
+def _round_down(number: Fraction) -> float:
+    near = float(number)
+    return near if Fraction(near) <= number else math.nextafter(near, 0.0)

@@ -3,15 +3,16 @@
 >>> import numpy as np
 >>> from discreet.events import Laplace
 >>> from discreet.guarantee import Budget
->>> from discreet.trusted.queries import Blocks, Cell, Code
+>>> from discreet.statistics.views import Code
+>>> from discreet.trusted.queries import Blocks, Cells
 >>> from discreet.trusted.rows import PrivateRows
 >>> rows = PrivateRows(np.zeros((1000, 1)), "add-remove")
 >>> with Session.open("example", {}, Budget(1.0, 0.0), Laplace(1.01)) as session:
 ...     permit = session.charge(numbers=1)
-...     released = session.release(permit, rows, Blocks((Cell(Code(0), 1, 1.0),), norm="l1"))
+...     released = session.release(permit, rows, Blocks((Cells(Code(0), (1,), (1.0,)),), norm="l1"))
 >>> bool(abs(released[0] - 1000) < 50), session.certificate().guarantee.delta
 (True, 0.0)
->>> session.release(permit, rows, Blocks((Cell(Code(0), 1, 1.0),), norm="l1"))
+>>> session.release(permit, rows, Blocks((Cells(Code(0), (1,), (1.0,)),), norm="l1"))
 Traceback (most recent call last):
     ...
 discreet.errors.PlanViolation: The permit holds no further release of Laplace(scale=1.01).

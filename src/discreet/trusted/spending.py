@@ -6,10 +6,13 @@ noise, and the squares of the strengths may add up to that of the budget (Dong, 
 are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.GaussianFilter`).
 
 >>> from discreet import Budget
->>> from discreet.linear.gate.people import People, RowsOfPeople
+>>> from discreet.linear.gate.people import People
+>>> from discreet.linear.row_views.targets import RowsOfPeople
+>>> from discreet.trusted.queries import Blocks, Cells
 >>> spending = BudgetAllocator(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
 >>> counts = spending.stage("counts", share=0.1)
->>> counts.ask(People.of(np.array(["ann", "bob", "ann"])), RowsOfPeople()).value.shape
+>>> query = Blocks((Cells(RowsOfPeople(), (9,), (1.0,)),))
+>>> counts.ask(People.of(np.array(["ann", "bob", "ann"])), query).value.shape
 (9,)
 >>> steps = spending.stage("gradients", steps=40)  # all that is left, over 40 releases
 >>> round(steps.share, 12), spending.left

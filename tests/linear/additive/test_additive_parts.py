@@ -22,13 +22,13 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.block_sums import Bins
-from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.column_blocks import Bins
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.record_store import Chunk
 from discreet.linear.glm.steps import PathError, StepRule
 from discreet.linear.glm.whitening import NoisyMoments
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.trusted.queries import Part
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])
@@ -64,7 +64,7 @@ def test_bins_are_those_of_a_search(weighted):
 
     def counted(block):
         counts = np.zeros(sum(map(len, wanted)) + 2, np.int64)
-        block.add(counts[: block.size], Chunk(rows, np.zeros(len(rows)), weights), grid)
+        block.add(counts[: block.size], Part(rows, np.zeros(len(rows)), weights), grid, "l2")
         return counts
 
     found = counted(Bins(edges))

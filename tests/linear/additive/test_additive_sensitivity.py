@@ -17,10 +17,11 @@ from discreet.linear.additive import expanded_rows, fit_additive, interactions
 from discreet.linear.additive.estimators import declarations
 from discreet.linear.additive.expanded_rows import expand, hats
 from discreet.linear.additive.fit_additive import PublicColumns
-from discreet.linear.gate import column_pairs as pairs_file
-from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.linear.row_views import columns as pairs_file
+from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.trusted import queries
 from discreet.trusted.spending import BudgetAllocator
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
@@ -94,18 +95,26 @@ def test_the_choice_of_pairs_is_within_its_clip_norm(loss, target):
 
 
 def test_crossings_that_are_not_clipped_would_be_noticed(monkeypatch):
-    """A broken twin, whose rows of crossings are as long as they are."""
+    """A view that forgets to clip is harmless; a gate that forgets it too is the broken twin."""
     monkeypatch.setattr(pairs_file, "clip_rows", lambda rows, clip_norm: rows)
+    assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) <= 1
+    monkeypatch.setattr(queries, "clip_rows", lambda rows, clip_norm, norm: np.nan_to_num(rows))
     assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 2
     assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
 
 
 def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
-    """A broken twin, whose cells hold twice the residual that its sensitivity says."""
-    add = pairs_file.add_cut_ones
-    monkeypatch.setattr(
-        pairs_file, "add_cut_ones", lambda cells, steps, counts: add(cells, 2 * steps, counts)
-    )
+    """A view of ten times the residual is harmless; a gate that adds twice what it cut is the broken twin."""
+    honest = pairs_file.PairCells.__call__
+
+    def larger(self, x, y):
+        cells, amounts = honest(self, x, y)
+        return cells, 10 * amounts
+
+    monkeypatch.setattr(pairs_file.PairCells, "__call__", larger)
+    assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) <= 1
+    add = queries._add_to_cells
+    monkeypatch.setattr(queries, "_add_to_cells", lambda counts, cells, steps: add(counts, cells, 2 * steps))
     assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 1.1
 
 

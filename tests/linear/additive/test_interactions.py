@@ -17,9 +17,9 @@ from discreet.linear.additive.interactions import (
     can_find,
     crossing_weights,
 )
-from discreet.linear.gate.column_pairs import Crossings, Ranks
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.linear.row_views.columns import SQUARES, Crossings, Ranks
 from discreet.trusted.spending import BudgetAllocator
 
 
@@ -48,8 +48,14 @@ def test_crossings_of_all_pairs_are_those_of_each():
     ]
     x = np.repeat((np.arange(50.0)[:, None] + 0.5) / 50, 5, axis=1)  # row i is in bin i of every column
     known = Ranks((np.arange(51) / 50,) * 5, tuple(ranks))
-    found = Crossings(known, pairs, np.array(turns) / 3, lambda x, y: y)._rows(x, residuals)
-    assert found == pytest.approx(residuals[:, None] * np.hstack(each) / 3)
+    short = 1e-3 * residuals  # no row is clipped
+    found, squares = np.split(
+        Crossings(known, pairs, np.array(turns) / 3, lambda x, y: y)(x, short), [9], axis=1
+    )
+    assert found == pytest.approx(short[:, None] * np.hstack(each) / 3)
+    assert squares == pytest.approx(SQUARES * np.square(found).reshape(50, 3, 3).sum(axis=2))
+    longer = Crossings(known, pairs, np.array(turns) / 3, lambda x, y: y)(x, 1e6 * residuals)
+    assert np.linalg.norm(longer, axis=1).max() <= np.hypot(1, SQUARES)
 
 
 def test_pairs_are_looked_for_only_where_they_could_be_found():

@@ -8,11 +8,12 @@ import pytest
 from discreet.linear import column_kinds, encoder
 from discreet.linear.column_kinds import Category, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.gate import block_sums as blocks
+from discreet.linear.gate import column_blocks as blocks
 from discreet.linear.gate import people
 from discreet.linear.gate.records import Records
 from discreet.linear.losses import Logistic
 from discreet.linear.schema import Schema
+from discreet.trusted.queries import ROUNDING, Blocks
 
 
 class Odd:
@@ -93,8 +94,8 @@ def outcome(schema, cells):
         encoded = encoding.encode(cells)
         columns = encoding.columns
         records = Records(Logistic(), encoding.on_demand(cells), np.ones(len(cells)), columns)
-        limit = blocks.ROUNDING * (1.25 * columns.numerics + len(columns.groups)) ** 0.5
-        query = blocks.Blocks((blocks.EvenBins(columns, 8), blocks.ColumnSums(columns)), limit)
+        limit = ROUNDING * (1.25 * columns.numerics + len(columns.groups)) ** 0.5
+        query = Blocks((blocks.EvenBins(columns, 8), blocks.ColumnSums(columns)), limit)
         return encoded, records._total(query, 2.0**-20), limit * 2.0**20
     except Exception as error:
         return "quotes a cell" if "private cell" in str(error) else type(error), None, None
@@ -130,7 +131,7 @@ def test_no_declared_bounds_let_a_cell_change_another_row():
             Records(Logistic(), encoding.on_demand(x), np.ones(len(x)), encoding.columns)
             for x in (cells, cells[gone])
         ]
-        query = blocks.Blocks((blocks.ColumnSums(encoding.columns),), 1.0)
+        query = Blocks((blocks.ColumnSums(encoding.columns),), 1.0)
         found, other = (one._total(query, 2.0**-20) for one in records)
         assert sum((int(a) - int(b)) ** 2 for a, b in zip(found, other, strict=True)) <= 2**40
 

@@ -8,20 +8,25 @@ from scipy.sparse import csr_array
 
 from discreet import Budget
 from discreet.errors import DiscreetError, InvalidParameter, PlanViolation
-from discreet.linear.gate import adding
-from discreet.linear.gate.basis import Basis, Curve
-from discreet.linear.gate.block_sums import Blocks
-from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, Scores, Target
-from discreet.linear.gate.column_pairs import Crossings, HatCells, Ranks, Residual
-from discreet.linear.gate.coordinates import Diagonal, Marginals, Whitened
+from discreet.linear.gate.compiled_sums import ClippedGradient, NewtonStep, Scale, SecondMoments
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.newton import NewtonStep, Scale
-from discreet.linear.gate.records import Records
-from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
+from discreet.linear.gate.records import Records, Scores, WhiteNorms
 from discreet.linear.kernels.centred import Centre
 from discreet.linear.kernels.coefficients import LOGISTIC
 from discreet.linear.kernels.rank_crossings import CROSSINGS
 from discreet.linear.losses import Logistic, Poisson, Squared
+from discreet.linear.row_views.columns import Crossings, HatCells, Ranks, Residual
+from discreet.linear.row_views.coordinates import (
+    CurveDirections,
+    Diagonal,
+    Marginals,
+    Merged,
+    StandardRows,
+    Whitened,
+)
+from discreet.linear.row_views.curves import Basis, Curve
+from discreet.linear.row_views.targets import CountExcess, Target
+from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import BudgetAllocator
 
 GRID = 2.0**-20
@@ -36,7 +41,7 @@ def moved(query, more, fewer, grid):
 def newton(columns):
     marginals = Marginals(*(np.full(columns, value) for value in (0.0, 1.0, 0.0, 1.0)))
     white, scale = Whitened(marginals, np.eye(columns + 1)), Scale(LOGISTIC, 1.0, 1.0, 1.0, 1.0)
-    return NewtonStep(white, np.eye(columns), Target(), np.zeros(columns + 1), scale)
+    return NewtonStep(Merged(np.eye(columns), white), Target(), np.zeros(columns + 1), scale)
 
 
 @pytest.mark.parametrize("columns", [2, 40])
@@ -72,7 +77,7 @@ def test_second_moments_keep_their_bound_on_every_grid_or_refuse(exponent):
 def test_weights_in_single_precision_do_not_overflow(cut):
     one = np.ones(1)
     scores = Scores(Diagonal(Marginals(one * 0, one, -one, one), None), Target(), np.array([-1e4, 0.0]))
-    query = CountExcess(scores, cut)
+    query = Blocks((Cells(CountExcess(cut), (1,), (cut,)),), cut * ROUNDING, of=scores)
     grid = BudgetAllocator(Budget(1.0, 1e-6)).stage("a", 0.5).grid(query.bound)
 
     def records(rows):
@@ -83,18 +88,20 @@ def test_weights_in_single_precision_do_not_overflow(cut):
     assert moved(query, records(1), records(0), grid) <= 1
 
 
-def test_steps_of_weights_in_single_precision_are_finite():
-    weights = np.full(3, 0.5, np.float32)
-    assert np.isfinite(adding._factors(np.zeros((3, 1)), weights, 1e60)).all()
+def test_weights_are_wide_where_they_are_multiplied():
+    coordinates = Diagonal(Marginals(*(np.full(1, value) for value in (0.0, 1.0, -1.0, 1.0))), None)
+    rows = Records(Poisson(), np.full((2, 1), 0.5), np.ones(2), Columns(1), np.full(2, 0.5, np.float32))
+    for of in (None, WhiteNorms(coordinates), Scores(coordinates, Target(), np.zeros(2))):
+        assert {part.weights.dtype for part in rows._store.parts(of)} == {np.dtype(np.float64)}
     with np.errstate(over="ignore"):
-        assert np.isinf(weights * 1e60).all()  # as it was
+        assert np.isinf(np.full(3, 0.5, np.float32) * 1e60).all()  # the broken twin
 
 
 def test_arrays_are_of_the_declared_type():
     knots = np.array([-(2**63), 2**63 - 1], np.int64)
     records = Records(Logistic(), np.full((2, 2), 0.3), np.zeros(2), Columns(2))
     with pytest.raises(PlanViolation, match="HatCells"):
-        records._total(Blocks((HatCells((((0, 1), (knots, knots)),)),), 1.0002), GRID)
+        records._total(Blocks((Cells(HatCells((((0, 1), (knots, knots)),)), (4,), (1.0001,)),), 1.0002), GRID)
     narrow = Marginals(*(np.ones(2, np.float32),) * 4)
     with pytest.raises(PlanViolation, match="marginals"):
         records._total(ClippedGradient(Logistic(), Diagonal(narrow, None), Target(), np.zeros(3), 1.0), GRID)
@@ -119,11 +126,15 @@ FIVE = np.ones(5)
 OTHERS = {
     "crossings of a residual of another width": Blocks(
         (
-            Crossings(
-                RANKS,
-                ((0, 1),),
-                np.zeros((1, 10, CROSSINGS)),
-                Residual(BASIS, np.zeros(7), np.zeros(1), Logistic(), Target(), 1.0),
+            Rows(
+                Crossings(
+                    RANKS,
+                    ((0, 1),),
+                    np.zeros((1, 10, CROSSINGS)),
+                    Residual(BASIS, np.zeros(7), np.zeros(1), Logistic(), Target(), 1.0),
+                ),
+                4,
+                1.0,
             ),
         ),
         1.1,

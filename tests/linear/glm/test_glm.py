@@ -10,7 +10,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.linear.gate.clipped_gradients import RowNorms
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit
@@ -43,6 +42,7 @@ from discreet.linear.glm.steps import (
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.on_demand import OnDemand
+from discreet.linear.row_views.coordinates import RowNorms
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator
 from support.kept_coordinates import kept_coordinates
@@ -550,7 +550,7 @@ def test_memory_maps_sparse_rows_and_small_memory_change_nothing(tmp_path, monke
     mapped[:] = x
     same(fit_glm(Logistic(), mapped, y, columns, spending()), expected)
     same(fit_glm(Logistic(), csr_array(x), y, columns, spending()), expected)
-    monkeypatch.setattr("discreet.linear.gate.record_store._CHUNK", 4 * 100)  # 15 chunks in a scratch file
+    monkeypatch.setattr("discreet.linear.gate.records._CHUNK", 4 * 100)  # 15 chunks in a scratch file
     same(fit_glm(Logistic(), x, y, columns, spending(), storage=Storage(0)), expected)
 
 

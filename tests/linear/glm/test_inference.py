@@ -19,8 +19,6 @@ from discreet.linear import (
     PrivateSVC,
 )
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
@@ -37,6 +35,8 @@ from discreet.linear.glm.inference import (
 from discreet.linear.glm.problems import DescentProblem
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.targets import Target
 from discreet.report import model_sections
 from discreet.trusted.spending import BudgetAllocator
 
@@ -234,7 +234,7 @@ def test_the_start_of_the_lines_is_the_same_model():
     own, coefficients = coordinates_of(lines, white, columns), rng.normal(size=5)
     start = start_of(lines, own, coefficients, 0.7, np.full(5, 0.3))
     x = np.array([[0.2, 1, 0, 0, 1], [0.9, 0, 1, 0, 0], [0.4, 0, 0, 1, 1]], np.float32)
-    scores = own.map.apply((x @ lines.matrix).astype(np.float32)) @ start
+    scores = own.map((x @ lines.matrix).astype(np.float32), None) @ start
     np.testing.assert_allclose(scores, x @ coefficients + 0.7, atol=1e-5)
 
 

@@ -18,14 +18,14 @@ from discreet.linear import (
     PrivateSVC,
     Unit,
 )
-from discreet.linear.gate import clipped_gradients as gradients
-from discreet.linear.gate import record_store as store
+from discreet.linear.gate import compiled_sums as gradients
+from discreet.linear.gate import records as store
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import MOST_ROWS, People
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.typical_people import learned_rows
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.moment_lattice import MomentLattice
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator
@@ -317,7 +317,7 @@ def test_people_must_go_with_the_rows():
 
 def test_rounding_to_the_nearest_would_break_the_second_moments():
     """256 rows of a person, each a hair above half a step: rounded up they would add too much, cut they do not."""
-    lattice = Lattice.of(2.0**-24)
+    lattice = MomentLattice.of(2.0**-24)
     weights = np.full(256, (1 - 2.0**-20) / 256)
     limit = 8.5 * lattice.step / math.sqrt(weights[0])  # the norm of the row
     rows = np.full((256, 1), limit, np.float32)

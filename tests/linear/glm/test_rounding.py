@@ -13,16 +13,16 @@ import scipy.sparse as sp
 
 from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
-from discreet.linear.gate import second_moments as moments
-from discreet.linear.gate.adding import add_rows
-from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.whitening import whiten
+from discreet.linear.kernels import moment_lattice as moments
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.moment_lattice import MomentLattice
 from discreet.linear.losses import Logistic, Squared
+from discreet.linear.row_views.columns import Offset
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.trusted.queries import ROUNDING, Blocks, Rows
 from discreet.trusted.spending import BudgetAllocator
 
 MILLIONS = 4_000_000
@@ -126,10 +126,10 @@ def test_sums_over_billions_of_rows_keep_their_sensitivity_as_floats(seed):
 
         def _total(self, query, grid):
             counts = np.zeros(query.size, np.int64)
-            add_rows(counts, np.abs(block) if seed % 2 else block, None, grid)
+            counts += ((np.abs(block) if seed % 2 else block) / grid).astype(np.int64).sum(axis=0)
             counts *= MOST_ROWS // 64
             if self.more:
-                add_rows(counts, record, None, grid)
+                counts += (record / grid).astype(np.int64).sum(axis=0)
             return counts
 
     def value(more):
@@ -156,7 +156,7 @@ def test_second_moments_of_the_finest_grid_are_whole_numbers_that_float64_holds(
     """(E15): products of a block stay below 2**53, also where a large budget makes the grid finest."""
     stage = BudgetAllocator(Budget(epsilon, 1e-6), arithmetic="hardened").stage("whitening", share)
     clip = 16.0
-    lattice = Lattice.of(stage.grid(clip))
+    lattice = MomentLattice.of(stage.grid(clip))
     largest = math.sqrt(clip) / lattice.step
     rows = max(1, moments._BLOCK // 2)  # of two numbers, which are the narrowest
     assert rows * (largest + 1) ** 2 < 2**53

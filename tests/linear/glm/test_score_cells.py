@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.linear.gate.score_cells import LARGEST_SCORE, ScoreCells, round_scores
+from discreet.linear.kernels.score_cells import LARGEST_SCORE, ScoreCells, round_scores
 from discreet.linear.losses import Logistic, SmoothedHinge
 
 GRID = 2.0**-30

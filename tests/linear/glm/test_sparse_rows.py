@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import discreet.linear.gate.record_store as store
+import discreet.linear.gate.records as store
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import whitening
 from discreet.linear.glm.frames import DiagonalFrame
@@ -175,7 +175,7 @@ def test_wide_tables_are_never_made_dense(monkeypatch):
 
 def test_a_scratch_file_changes_no_bit(monkeypatch):
     x, y = labelled(900, 200)
-    monkeypatch.setattr("discreet.linear.gate.sparse_rows._ENTRIES", 5000)
+    monkeypatch.setattr("discreet.linear.kernels.csr_rows._ENTRIES", 5000)
     found = [
         fit_glm(Logistic(), csr_array(x), y, Columns(200), Kept(), storage=Storage(memory))
         for memory in (0, 2**30)

@@ -7,9 +7,8 @@ import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.frames import WhiteFrame
@@ -23,6 +22,7 @@ from discreet.linear.glm.marginals import (
 )
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.losses import Logistic
+from discreet.linear.row_views.coordinates import Marginals
 from discreet.trusted.spending import BudgetAllocator
 
 USUAL = Budget(1.0, 1e-5)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.kernels import whole_products
+from discreet.linear.kernels.moment_lattice import MomentLattice
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 
 
@@ -81,7 +81,7 @@ def test_rows_with_roots_are_cut_and_others_rounded():
 @pytest.mark.parametrize("finest", [2.0**-10, 2.0**-30, 2.0**-31, 2.0**-34])
 def test_a_lattice_of_any_step_gives_whole_numbers(finest, weighted):
     """Coarse ones by small whole numbers, fine ones by float64, both the same as by brute force."""
-    rng, lattice = np.random.default_rng(5), Lattice.of(finest)
+    rng, lattice = np.random.default_rng(5), MomentLattice.of(finest)
     rows = rng.uniform(-1, 1, (300, 4)).astype(np.float32)
     weights = rng.choice([1.0, 0.25, 0.1], 300) if weighted else None
     wide, roots = rows.astype(np.float64), np.ones(300) if weights is None else np.sqrt(weights)

@@ -12,11 +12,11 @@ from scipy.sparse import issparse
 
 from discreet.linear.additive.expanded_rows import expand, hats, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.coordinates import ReleasedCounts
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.kernels.rowwise import times
+from discreet.linear.row_views.coordinates import Released
+from discreet.linear.row_views.curves import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class AdditiveModel:
     precision: float
     counts: ClassCounts | None = None
     histograms: Histograms | None = None
-    released: ReleasedCounts | None = None
+    released: Released | None = None
     others: tuple[AdditiveModel, ...] = ()
     missing: Array | None = None
     borne_out: float = 1.0

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.expanded_rows import hats
 from discreet.linear.additive.histograms import FEWEST_PIECES, Histograms
-from discreet.linear.gate.basis import Basis, Curve
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.marginals import RARE
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Basis, Curve
 
 Array = NDArray[np.float64]
 

@@ -46,14 +46,9 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.clipped_gradients import WhiteNorms
-from discreet.linear.gate.column_pairs import Places, Residual
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.gate.records import Records
-from discreet.linear.gate.second_moments import CurveDirections
+from discreet.linear.gate.records import Records, WhiteNorms
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
 from discreet.linear.glm.counts import ClassCounts, count_records, sees_slopes
 from discreet.linear.glm.frames import CurveFrame, Frame
@@ -71,6 +66,9 @@ from discreet.linear.glm.steps import (
 from discreet.linear.glm.whitening import choose_coordinates, second_moments
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
+from discreet.linear.row_views.columns import Places, Residual
+from discreet.linear.row_views.coordinates import CurveDirections, Marginals
+from discreet.linear.row_views.curves import Basis, Curve, Pair
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.bin_edges import bin_edges, coarse, finer, settle_histogram
-from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, ColumnSums
-from discreet.linear.gate.coordinates import Marginals, ReleasedCounts
+from discreet.linear.gate.column_blocks import Bins, ColumnSums
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
+from discreet.linear.row_views.coordinates import Marginals, Released
+from discreet.trusted.queries import ROUNDING, Blocks
 from discreet.trusted.spending import StagePermit
 
 Array = NDArray[np.float64]
@@ -41,7 +42,7 @@ class Histograms:
         return pieces if pieces >= FEWEST_PIECES else 1
 
 
-def as_histograms(released: ReleasedCounts, count: float) -> Histograms:
+def as_histograms(released: Released, count: float) -> Histograms:
     """The histograms of a linear fit, which has 64 even bins for each column. Post-processing."""
     edges = np.arange(BINS + 1) / BINS
     clean = [settle_histogram(bins, edges, released.noise, count) for bins in released.bins]
@@ -70,7 +71,7 @@ def count_histograms(
     even = np.array([coarse(*found, noise, halved) for found in known])
     added_up = noise * 2 ** (halved / 2)
     marginals = from_release(columns, even, means, np.empty(0), noise, count, added_up)
-    released = ReleasedCounts(even, means[columns.categories] * count, added_up)
+    released = Released(even, means[columns.categories] * count, added_up)
     clean = [settle_histogram(*found, noise, count) for found in known]
     histograms = Histograms(
         edges, tuple(numbers for numbers, _ in clean), noise, tuple(bins for _, bins in clean)

@@ -29,10 +29,11 @@ from scipy.stats import chi2
 
 from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Pair
-from discreet.linear.gate.block_sums import ROUNDING, Blocks, Values
-from discreet.linear.gate.column_pairs import (
+from discreet.linear.gate.records import Records
+from discreet.linear.kernels.rank_crossings import CROSSINGS
+from discreet.linear.row_views.columns import (
     COUNTED,
+    SHARES,
     SIDE,
     SQUARES,
     WIDEST,
@@ -44,9 +45,9 @@ from discreet.linear.gate.column_pairs import (
     Ranks,
     Residual,
 )
-from discreet.linear.gate.coordinates import Marginals
-from discreet.linear.gate.records import Records
-from discreet.linear.kernels.rank_crossings import CROSSINGS
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Pair
+from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import StagePermit
 
 Array = NDArray[np.float64]
@@ -92,7 +93,7 @@ def rank_correlations(
     records: Records, pairs: list[Places], ranks: Ranks, count: float, stage: StagePermit
 ) -> Array:
     """The noisy rank correlation of each pair: each record adds a third of the product of two ranks."""
-    products = Values(RankProducts(ranks, tuple(pairs)), (1.0,) * len(pairs), 1 / WIDEST**2)
+    products = Cells(RankProducts(ranks, tuple(pairs)), (1,) * len(pairs), (1.0,) * len(pairs))
     noisy = stage.ask(records, Blocks((products,), ROUNDING * math.sqrt(len(pairs)))).value
     return np.clip(WIDEST**2 * noisy / count, -_FARTHEST, _FARTHEST)
 
@@ -129,7 +130,8 @@ def propose_pairs(
     """At most so many pairs, each column once, whose crossings go with the residuals most; these are typically 1."""
     turns = [crossing_weights(float(one)) for one in correlations]
     weights = np.array(turns) / math.sqrt(CROSSINGS * len(pairs))  # so that a typical row has norm 1
-    query = Blocks((Crossings(ranks, tuple(pairs), weights, residual),), _REACH)
+    view = Crossings(ranks, tuple(pairs), weights, residual)
+    query = Blocks((Rows(view, view.size, _REACH / math.sqrt(ROUNDING)),), _REACH)
     noisy, noise, _ = stage.ask(records, query)
     rows, squares = np.split(noisy, [CROSSINGS * len(pairs)])
     variances = noise**2 + np.maximum(squares / SQUARES, 0.0)
@@ -154,7 +156,9 @@ def confirm_pairs(
     ``linked`` if they are those of two classes: then curves move them the less, the surer a class is.
     """
     reach = ROUNDING * math.sqrt(len(pairs) * (1 + COUNTED**2 + SQUARES**2))
-    query = Blocks((PairCells(ranks, tuple(pairs), residual),), reach)
+    view = PairCells(ranks, tuple(pairs), residual)
+    cells = Cells(view, (SIDE**2,) * 3 * len(pairs), (COUNTED, 1.0, SQUARES) * len(pairs))
+    query = Blocks((cells,), reach)
     noisy, noise, _ = stage.ask(records, query)
     parts = noisy.reshape(len(pairs), 3, SIDE**2)
     told = [_telling(n / COUNTED, r, q / SQUARES, noise, linked) for n, r, q in parts]
@@ -212,11 +216,12 @@ def count_cells(
 ) -> tuple[Pair, ...]:
     """The grids of these pairs, without the heaviest cell and those in which hardly anybody is."""
     grids = [_grid(histograms, marginals, pair, side) for pair in pairs]
-    cells = HatCells(tuple((grid.columns, grid.knots) for grid in grids))
-    query = Blocks((cells,), ROUNDING * 1.0001 * math.sqrt(len(pairs)))
+    view = HatCells(tuple((grid.columns, grid.knots) for grid in grids))
+    cells = Cells(view, view.sizes, (SHARES,) * len(pairs))
+    query = Blocks((cells,), ROUNDING * SHARES * math.sqrt(len(pairs)))
     noisy, noise, _ = stage.ask(records, query)
     found = []
-    for grid, numbers in zip(grids, np.split(noisy, np.cumsum(cells.sizes)[:-1]), strict=True):
+    for grid, numbers in zip(grids, np.split(noisy, np.cumsum(view.sizes)[:-1]), strict=True):
         held = numbers > max(3 * noise, 0.001 * count)
         kept = np.flatnonzero(held & (np.arange(len(numbers)) != np.argmax(numbers)))
         if len(kept):

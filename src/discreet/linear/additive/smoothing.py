@@ -26,10 +26,10 @@ from scipy.stats import chi2
 from discreet.linear.additive.curves import bends, hat_covariance, line_of
 from discreet.linear.additive.expanded_rows import hats, paired
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.gate.basis import Basis, Curve, Pair
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.glm.frames import CurveFrame, WhiteFrame
 from discreet.linear.glm.whitening import LEAST_EIGENVALUE, NoisyMoments
+from discreet.linear.row_views.coordinates import Marginals
+from discreet.linear.row_views.curves import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

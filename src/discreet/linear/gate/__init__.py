@@ -1,8 +1,5 @@
-"""The trusted part of ``linear``: encoded records, the queries that they answer, and what enforces sensitivity.
+"""The gate of models: encoded records answer queries, and nothing else.
 
-A strategy (``linear/glm``, ``linear/additive``) holds :class:`~discreet.linear.gate.records.Records`, which have no
-rows to look at, and asks queries of them: frozen data from a closed list
-(:data:`~discreet.linear.gate.records.CATALOGUE`). Only :meth:`Stage.ask <discreet.trusted.spending.StagePermit.ask>`
-reads the sum of a query, after it was paid for, and it returns the sum with noise. What a record adds is bounded
-here, for the data at hand, so a strategy that is wrong can waste a budget and never exceed it.
+:class:`~discreet.linear.gate.records.Records` answer the blocks of :mod:`discreet.trusted.queries` and the sums of
+:mod:`discreet.linear.gate.compiled_sums`. Whatever a query holds, a record moves its sum by at most its bound.
 """

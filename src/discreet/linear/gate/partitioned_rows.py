@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
-from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.people import RowsOfPeople
 from discreet.linear.gate.private_table import EncodedRows, View
-from discreet.linear.gate.raw import RawColumns
-from discreet.linear.gate.records import CATALOGUE
+from discreet.linear.gate.records import RecordQuery
 from discreet.linear.losses import Loss
 from discreet.linear.packed_questions import Packed
 from discreet.linear.partition_results import PartitionSums
 from discreet.trusted.opaque import AnyRows, Opaque
 from discreet.trusted.plain_data import refuse_foreign
+from discreet.trusted.queries import Blocks
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,7 +33,7 @@ class QueryContext(NamedTuple):
 
     query: Any
     fills: Array | None = None
-    basis: Basis | None = None
+    basis: Any = None
 
 
 class PartitionQuery(NamedTuple):
@@ -95,14 +93,14 @@ class PartitionedRecords(AnyRows):
 
     __slots__ = ("_fills", "_packed", "_table", "_view", "basis")
 
-    _answers: ClassVar[tuple[type, ...]] = (*CATALOGUE, *RawColumns._answers, RowsOfPeople)
+    _answers: ClassVar[tuple[type, ...]] = (Blocks, RecordQuery)
     _elsewhere = True
     sparse = False
 
     def __init__(self, table: PartitionedTable, view: View) -> None:
         self._table, self._view, self._packed = table, view, Packed.of(view)
         self._fills: Array | None = None
-        self.basis: Basis | None = None
+        self.basis: Any = None
 
     @property
     def columns(self) -> Any:
@@ -118,7 +116,7 @@ class PartitionedRecords(AnyRows):
         """From now on let every missing number be the value of its column, which is public."""
         self._fills = values
 
-    def in_curves(self, basis: Basis) -> PartitionedRecords:
+    def in_curves(self, basis: Any) -> PartitionedRecords:
         """The same records as rows of a basis."""
         if not isinstance(self._view, EncodedRows):
             raise PlanViolation("Only encoded records can be rows of a basis.")

@@ -14,17 +14,15 @@ People()
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.grouping import MISSING_USER, Codes, group_rows, id_codes
-from discreet.linear.gate.adding import Integers, add_cells
 from discreet.trusted.opaque import AnyRows
-from discreet.trusted.plain_data import Data
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import NumberParts
 
 Array = NDArray[np.float64]
 
@@ -34,23 +32,12 @@ MOST_ROWS = 256
 _ROOM = 2.0**-20  # below 1, for the sum of a person's weights: more than all their roundings, to float32 too
 
 
-@dataclass(frozen=True, eq=False)
-class RowsOfPeople(Data):
-    """Each person adds 1 to the cell of the binary logarithm of the number of their rows, rounded up.
-
-    Guarantee: the sensitivity is 1.
-    """
-
-    bound = 1.0
-    size = int(math.log2(MOST_ROWS)) + 1
-
-
 class People(AnyRows):
     """``codes``: for each row the number of its person, or -1 if it does not count; ``rows``: how many each has."""
 
     __slots__ = ("_codes", "_rows")
 
-    _answers: ClassVar[tuple[type, ...]] = (RowsOfPeople,)
+    _answers: ClassVar[tuple[type, ...]] = (Blocks,)
 
     def __init__(self, codes: Codes, rows: Codes) -> None:
         self._codes, self._rows = codes, rows
@@ -109,7 +96,6 @@ class People(AnyRows):
         """The rows that count, those of a person next to one another, in the order of the table."""
         return group_rows(self._codes)[0]
 
-    def _sum(self, query: RowsOfPeople, grid: float) -> Integers:
-        total = np.zeros(query.size, np.int64)
-        add_cells(total, np.ceil(np.log2(np.maximum(self._rows, 1))).astype(np.int64), None, grid)
-        return total
+    def _sum(self, query: Blocks, grid: float) -> NDArray[np.int64]:
+        """Return the sum of a query over rows of one number: how many rows each person has."""
+        return query.total(NumberParts(self._rows[:, None], None), grid)

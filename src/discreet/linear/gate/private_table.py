@@ -13,29 +13,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from discreet.core.randomness import RandomStream
 from discreet.linear.cells import declared_numbers
 from discreet.linear.encoder import Encoding, schema_columns
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
+from discreet.linear.kernels import csr_rows
 from discreet.linear.losses import Loss
-from discreet.linear.on_demand import OnDemand, part_of
+from discreet.linear.on_demand import OnDemand, part_of, sane_csr
 from discreet.linear.rows_alone import compare_rows, read_alone
 from discreet.linear.schema import Schema
 from discreet.linear.storage import Storage
 from discreet.linear.subsampling import draw_rows
-from discreet.trusted.opaque import Opaque, discreetly
+from discreet.trusted.opaque import AnyRows, Opaque, discreetly
 from discreet.trusted.plain_data import Checked, refuse_foreign
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import NumberParts
 
 Array = NDArray[np.float64]
 
+_BLOCK = 2**21  # numbers of columns as they were read that are looked at together
 _COMPANY = 2**10  # rows before and after a chosen one that are read with it
 
 
@@ -132,7 +136,7 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PersonRows(Checked):
-    """How many rows each person has: for :class:`~discreet.linear.gate.people.RowsOfPeople`."""
+    """How many rows each person has: for :class:`~discreet.linear.row_views.targets.RowsOfPeople`."""
 
     def _rows(self, table: PrivateTable) -> People | None:
         return table._people
@@ -220,6 +224,29 @@ class EncodedRows(Checked):
             target, (lower, upper) = y, self.bounds
             y = OnDemand((len(target),), lambda rows: np.clip(target[rows], lower, upper))
         return Arrays(x, y, table._weights_with(self.least))
+
+
+class RawColumns(AnyRows):
+    """Columns as they were read, whose bounds nobody declared: an array or a CSR array, with weights in [0, 1]."""
+
+    __slots__ = ("_table", "_weights", "columns")
+
+    _answers: ClassVar[tuple[type, ...]] = (Blocks,)
+
+    def __init__(self, table: Any, weights: Array | None = None) -> None:
+        self._table = sane_csr(table) if issparse(table) else table
+        self._weights = None if weights is None else np.clip(np.nan_to_num(weights), 0.0, 1.0)
+        self.columns: int = table.shape[1]
+
+    def _row_count(self) -> int:
+        return int(self._table.shape[0])
+
+    def _sum(self, query: Blocks, grid: float) -> NDArray[np.int64]:
+        pieces = csr_rows.pieces(self._table) if issparse(self._table) else None
+        return query.total(NumberParts(self._table, self._weights, pieces, _BLOCK), grid)
+
+    def __repr__(self) -> str:
+        return f"RawColumns(columns={self.columns})"
 
 
 View = PersonRows | TargetRows | UndeclaredColumns | TargetColumn | EncodedRows

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from discreet.linear.gate.block_sums import ROUNDING, Blocks, Cells, ClassOf, TableRows
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
 from discreet.linear.losses import Loss
+from discreet.linear.row_views.targets import ClassOf, ClassRows
+from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -132,7 +133,7 @@ def _weighted_mean(first: Array, error: float, second: Array, other: float) -> t
 
 def count_classes(records: Records, classes: int, stage: StagePermit) -> ClassCounts:
     """The noisy numbers of records of each class, and of those with an undeclared target."""
-    query = Blocks((Cells(ClassOf(records.loss), classes + 1),), bound=1.0, everybody=True)
+    query = Blocks((Cells(ClassOf(records.loss), (classes + 1,), (1.0,)),), bound=1.0, everybody=True)
     noisy, noise, _ = stage.ask(records, query)
     return ClassCounts(noisy[:-1], float(noisy[-1]), noise, noise, noise * math.sqrt(classes))
 
@@ -145,7 +146,8 @@ def count_again(records: Records, counts: ClassCounts, stage: StagePermit, weigh
     classes = len(counts.classes)
     added = np.column_stack([np.eye(classes) - 1 / classes, np.full(classes, weight)])
     bound = math.sqrt(1 - 1 / classes + weight**2) * ROUNDING
-    released, noise, _ = stage.ask(records, Blocks((TableRows(ClassOf(records.loss), added),), bound))
+    rows = Rows(ClassRows(records.loss, added), added.shape[1], bound / math.sqrt(ROUNDING))
+    released, noise, _ = stage.ask(records, Blocks((rows,), bound))
     seen, total = released[:-1] - released[:-1].mean(), released[-1] / weight
     return counts.with_second_look(seen + total / classes, noise, noise / weight)
 

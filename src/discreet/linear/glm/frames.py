@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
-from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
+from discreet.linear.row_views.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
+from discreet.linear.row_views.curves import Basis
 
 Array = NDArray[np.float64]
 

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
@@ -44,6 +43,7 @@ from discreet.linear.glm.whitening import choose_coordinates
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
+from discreet.linear.row_views.coordinates import Marginals
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator, Progress
 

@@ -40,9 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
-from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.compiled_sums import NewtonStep, Scale
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.newton import NewtonStep, Scale
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.problems import DescentProblem
@@ -50,6 +49,7 @@ from discreet.linear.glm.public_columns import public_limits
 from discreet.linear.glm.triangles import derivatives
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
+from discreet.linear.row_views.coordinates import Marginals, Merged
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -177,7 +177,7 @@ def infer(
     stage: StagePermit,
 ) -> Inference:
     """The step from ``theta``, in the white coordinates of the lines."""
-    query = NewtonStep(white.map, lines.matrix, problem.target, theta, scale)
+    query = NewtonStep(Merged(lines.matrix, white.map), problem.target, theta, scale)
     noisy, noise, grid = stage.ask(records, query)
     sums, errors = derivatives(query, noisy, grid), (noise / unit for unit in scale.units[:3])
     step, covariance, doubt = newton_step(*sums, *errors)

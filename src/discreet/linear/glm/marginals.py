@@ -20,29 +20,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.block_sums import (
-    ROUNDING,
-    Blocks,
-    Cells,
-    ColumnSums,
-    EvenBins,
-    Offset,
-    Rows,
-    WindowBin,
-)
-from discreet.linear.gate.clipped_gradients import (
-    LOWEST,
-    HalfOctaves,
-    RowNorms,
-    Scores,
-    StandardNorms,
-    WhiteNorms,
-)
-from discreet.linear.gate.coordinates import Marginals, ReleasedCounts
+from discreet.linear.gate.column_blocks import ColumnSums, EvenBins
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.records import Records
+from discreet.linear.gate.records import Records, Scores, WhiteNorms
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.public_columns import public_centre, public_limits, public_variance
+from discreet.linear.row_views.columns import Offset, WindowBin
+from discreet.linear.row_views.coordinates import (
+    LOWEST,
+    HalfOctaves,
+    Marginals,
+    Released,
+    RowNorms,
+    StandardNorms,
+)
+from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows, View
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -187,7 +179,9 @@ def typical_size(
     records: Records, sizes: RowNorms | StandardNorms | WhiteNorms | Scores, stage: StagePermit
 ) -> TypicalSize:
     """Where most of the sizes of records lie."""
-    counts, noise, _ = stage.ask(records, HalfOctaves(sizes))
+    of, view = (None, HalfOctaves(sizes)) if isinstance(sizes, View) else (sizes, HalfOctaves())
+    query = Blocks((Cells(view, (HalfOctaves.cells,), (1.0,)),), of=of)
+    counts, noise, _ = stage.ask(records, query)
     windows = np.convolve(counts, np.ones(3), "same")
     best = int(np.argmax(windows))
     near = np.arange(max(0, best - 1), min(len(counts), best + 2))
@@ -240,7 +234,7 @@ def measure_marginals(records: Records, count: float, stage: StagePermit) -> Mar
     found = from_release(columns, histograms, means, squares, noise, count)
     if records.sparse:
         return found
-    return found._replace(released=ReleasedCounts(histograms, means[columns.categories] * count, noise))
+    return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
 
 
 def from_release(
@@ -403,7 +397,7 @@ def count_within(
     records: Records, windows: dict[int, ColumnWindow], stage: StagePermit
 ) -> tuple[dict[int, Array], float]:
     """Noisy numbers of records in 64 bins across the window of each column, and the noise of each."""
-    parts = tuple(Cells(WindowBin(j, *window, BINS), BINS) for j, window in windows.items())
+    parts = tuple(Cells(WindowBin(j, *window, BINS), (BINS,), (1.0,)) for j, window in windows.items())
     noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(len(windows))))
     return dict(zip(windows, noisy.reshape(len(windows), BINS), strict=True)), noise
 

@@ -15,22 +15,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.gate.block_sums import (
-    ROUNDING,
-    Blocks,
-    Cells,
-    TargetBin,
-    TargetHalfOctave,
-    TargetMoments,
-    TargetOffset,
-    Values,
-)
-from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.counts import ClassCounts, sees_slopes
 from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.losses import Loss
+from discreet.linear.row_views.targets import Target, TargetBin, TargetHalfOctave, TargetMoments, TargetOffset
+from discreet.trusted.queries import ROUNDING, Blocks, Cells
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -173,7 +164,10 @@ class TargetHistogram(NamedTuple):
 def count_targets(records: Records, bounds: Bounds, stage: StagePermit) -> TargetHistogram:
     """The histogram and the moments of a number within bounds that are public or were released."""
     lower, width = bounds[0], bounds[1] - bounds[0]
-    parts = (Cells(TargetBin(lower, width, _BINS), _BINS), Values(TargetMoments(lower, width), (0.5, 0.5)))
+    parts = (
+        Cells(TargetBin(lower, width, _BINS), (_BINS,), (1.0,)),
+        Cells(TargetMoments(lower, width), (1, 1), (0.5, 0.5)),
+    )
     noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(1.5)))
     return TargetHistogram(bounds, noisy, noise)
 
@@ -241,7 +235,9 @@ def of_counts(
 ) -> DescentProblem:
     """Counts of events from 0 to ``most``, with the log link; ``again`` is for an iterative mean."""
     cells = math.ceil(2 * math.log2(1 + most)) + 1
-    histogram, noise, _ = stage.ask(records, Blocks((Cells(TargetHalfOctave(most, cells), cells),), 1.0))
+    histogram, noise, _ = stage.ask(
+        records, Blocks((Cells(TargetHalfOctave(most, cells), (cells,), (1.0,)),), 1.0)
+    )
     histogram[histogram < 3 * noise] = 0  # else one empty cell of large counts would decide
     largest = min(most, 2 * 2 ** (int(np.max(np.flatnonzero(histogram), initial=0)) / 2))
     share, sizes = histogram / max(histogram.sum(), 1.0), 2 ** (np.arange(cells) / 2) - 1
@@ -302,7 +298,7 @@ def iterative_mean(
         mean, error, spread = known
         reach = min(max(_SPREADS * spread, error) + _ERRORS * error, max(mean, 1 - mean))
         view = TargetOffset(*within, mean, reach)
-        noisy, noise, _ = stage.ask(records, Blocks((Values(view, (reach,)),), reach * ROUNDING))
+        noisy, noise, _ = stage.ask(records, Blocks((Cells(view, (1,), (reach,)),), reach * ROUNDING))
         seen, doubt = float(noisy[0]) / count, noise / count
         moved = mean + seen * error**2 / (error**2 + doubt**2)
         known = Location(min(max(moved, 0.0), 1.0), error * doubt / math.hypot(error, doubt), spread)
@@ -322,7 +318,7 @@ def iterative_location(records: Records, within: Within, count: float, stage: St
     for _ in range(stage.steps):
         reach = min(_MEDIAN_ERRORS * error, max(mean, 1 - mean))
         view, bound = TargetOffset(*within, mean, reach, far=True), reach * math.sqrt(1.25) * ROUNDING
-        noisy, noise, _ = stage.ask(records, Blocks((Values(view, (reach, reach / 2)),), bound))
+        noisy, noise, _ = stage.ask(records, Blocks((Cells(view, (1, 1), (reach, reach / 2)),), bound))
         side, far = (float(seen) / count for seen in noisy)
         doubt = noise / count
         expected = clipped_distance(np.hypot(spreads, error), reach)

@@ -21,7 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.raw import POWERS, SMALLEST, PowerCells, RangeCells, RawColumns
+from discreet.linear.gate.column_blocks import ColumnCells
+from discreet.linear.gate.private_table import RawColumns
+from discreet.linear.row_views.columns import POWERS, SMALLEST, PowerCells, RangeCells
+from discreet.trusted.queries import ROUNDING, Blocks
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -58,8 +61,7 @@ def learned_ranges(
     coarse = _histograms(raw, PowerCells(raw.columns), spending.stage(name, share / 2))
     ranges = [_span(histogram, noise, by_mass) for histogram, noise in coarse]
     lower, width = np.array([low for low, _ in ranges]), np.array([high - low for low, high in ranges])
-    query = RangeCells(lower, width, _ZOOM)
-    fine = _histograms(raw, query, spending.stage(f"{name}-zoom", share / 2))
+    fine = _histograms(raw, RangeCells(lower, width, _ZOOM), spending.stage(f"{name}-zoom", share / 2))
     narrow = [_narrow(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]
     found = [_holds_most(histogram, noise, records) for histogram, noise in fine]
     return Learned(narrow, np.array(found, bool))
@@ -71,11 +73,12 @@ def unlearnt_ranges(columns: int) -> Learned:
 
 
 def _histograms(
-    raw: RawColumns, query: PowerCells | RangeCells, stage: StagePermit
+    raw: RawColumns, view: PowerCells | RangeCells, stage: StagePermit
 ) -> list[tuple[Array, float]]:
     """A noisy histogram for each column, and the standard deviation of its noise."""
-    noisy, noise, _ = stage.ask(raw, query)
-    return [(histogram, noise) for histogram in noisy.reshape(raw.columns, query.cells)]
+    block = ColumnCells(view, raw.columns, view.cells)
+    noisy, noise, _ = stage.ask(raw, Blocks((block,), math.sqrt(raw.columns) * ROUNDING))
+    return [(histogram, noise) for histogram in noisy.reshape(raw.columns, view.cells)]
 
 
 def _span(histogram: Array, noise: float, by_mass: bool) -> Range:

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.descent import Path, descend
-from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, ScoreLine, Scores
-from discreet.linear.gate.records import Records
+from discreet.linear.gate.compiled_sums import ClippedGradient, ScoreLine
+from discreet.linear.gate.records import Records, Scores
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.glm.frames import Frame, WhiteFrame
 from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.problems import MIDDLE, DescentProblem
+from discreet.linear.row_views.targets import CountExcess
+from discreet.trusted.queries import ROUNDING, Blocks, Cells
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]
@@ -286,9 +288,9 @@ def recalibrate_counts(records: Records, descent: DescentResult, theta: Array, s
     mean = math.exp(float(problem.start))
     cut = max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength)
     cut = min(problem.largest, cut)
-    noisy, noise, _ = stage.ask(
-        records, CountExcess(Scores(descent.coordinates.map, problem.target, theta), cut)
-    )
+    scores = Scores(descent.coordinates.map, problem.target, theta)
+    excess = Cells(CountExcess(cut), (1,), (cut,))
+    noisy, noise, _ = stage.ask(records, Blocks((excess,), cut * ROUNDING, of=scores))
     missing = float(noisy[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
     error = noise / (mean * count)

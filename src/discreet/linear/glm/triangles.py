@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.newton import NewtonStep
-from discreet.linear.gate.second_moments import Lattice
+from discreet.linear.gate.compiled_sums import NewtonStep
+from discreet.linear.kernels.moment_lattice import MomentLattice
 
 Array = NDArray[np.float64]
 
 
 class Derivatives(NamedTuple):
-    """The sums g, H and J of a :class:`~discreet.linear.gate.newton.NewtonStep`, with noise."""
+    """The sums g, H and J of a :class:`~discreet.linear.gate.compiled_sums.NewtonStep`, with noise."""
 
     g: Array
     h: Array
@@ -23,7 +23,7 @@ class Derivatives(NamedTuple):
 
 def symmetric(triangle: Array, size: int, grid: float) -> Array:
     """The matrix of ``size`` columns whose triangle was released, with the entries off the diagonal enlarged."""
-    lattice, upper = Lattice.of(grid), np.triu_indices(size)
+    lattice, upper = MomentLattice.of(grid), np.triu_indices(size)
     matrix = np.zeros((size, size))
     matrix[upper] = np.where(upper[0] == upper[1], 0.5, lattice.diagonal / lattice.beside) * triangle
     return matrix + matrix.T
@@ -31,7 +31,7 @@ def symmetric(triangle: Array, size: int, grid: float) -> Array:
 
 def derivatives(query: NewtonStep, noisy: Array, grid: float) -> Derivatives:
     """What a Newton step has released, in the units of the problem."""
-    size, scale = query.white.width, query.scale
+    size, scale = len(query.theta), query.scale
     triangle = size * (size + 1) // 2
     return Derivatives(
         noisy[:size] / scale.slope,

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from discreet.linear.gate.people import People, RowsOfPeople
+from discreet.linear.gate.people import MOST_ROWS, People
+from discreet.linear.row_views.targets import RowsOfPeople
+from discreet.trusted.queries import Blocks, Cells
 from discreet.trusted.spending import BudgetAllocator
 
 _SHARE = 0.01  # of the budget, to learn how many rows people have
@@ -35,7 +37,7 @@ def learned_rows(people: People, spending: BudgetAllocator, size: int) -> UserWe
     People with fewer rows count less, so the noise counts more; but a row among few tells more than one among many.
     What is least is the variance of sampling and noise together.
     """
-    query = RowsOfPeople()
+    query = Blocks((Cells(RowsOfPeople(), (MOST_ROWS.bit_length(),), (1.0,)),))
     found = spending.stage("rows-of-people", _SHARE).ask(people, query)
     seen = np.where(found.value > 2 * found.noise, found.value, 0.0)
     if not seen.any():

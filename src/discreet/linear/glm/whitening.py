@@ -8,15 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.clipped_gradients import StandardNorms, WhiteNorms
-from discreet.linear.gate.coordinates import Marginals
-from discreet.linear.gate.records import Records
-from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
+from discreet.linear.gate.compiled_sums import SecondMoments
+from discreet.linear.gate.records import Records, WhiteNorms
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
 from discreet.linear.glm.frames import DiagonalFrame, Frame, StandardFrame, WhiteFrame
 from discreet.linear.glm.marginals import TypicalSize, typical_size
 from discreet.linear.glm.public_columns import public_variance
 from discreet.linear.glm.triangles import symmetric
+from discreet.linear.row_views.coordinates import CurveDirections, Marginals, StandardNorms, StandardRows
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 
 Array = NDArray[np.float64]

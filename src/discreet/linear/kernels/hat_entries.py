@@ -1,12 +1,12 @@
 """Rows of hats, levels and products times a matrix, of which only the numbers that are not zero are gone through.
 
-A layout holds a basis of curves as arrays; see ``linear/gate/curve_rows.py``, whose reference is ``expand``
+A layout holds a basis of curves as arrays (``linear/row_views/curves.py``). The reference is ``expand``
 in ``linear/additive/expanded_rows.py``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,22 @@ from discreet.linear.kernels.rowwise import in_threads
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Whole = NDArray[np.int64]
+
+
+class Layout(NamedTuple):
+    """A basis as arrays: for each curve and each side of a pair its column, the flag of its missing values (-1: none)
+    and its knots from ``starts`` on; ``places`` are the encoded columns of the hats of curves and of the cells of
+    pairs, -1 if they have none."""
+
+    columns: Whole
+    flags: Whole
+    starts: Whole
+    knots: Array
+    places: Whole
+    curves: int
+    numerics: int
+    first_level: int
+
 
 _FEW = 0.2  # of the numbers of a matrix: if no more are not zero, only they are gone through
 _TASK = 2**23  # multiplications that are worth a task

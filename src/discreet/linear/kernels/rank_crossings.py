@@ -17,7 +17,7 @@ CROSSINGS = 3
 
 @compiled
 def cross(every: Array, first: Any, second: Any, weights: Array, factors: Array, out: Array) -> None:
-    """Row by row, whatever the others are; the coefficients are in the order of ``gate.column_pairs.Crossings``."""
+    """Row by row, whatever the others are; the coefficients are in the order of ``views.columns.Crossings``."""
     for i in range(len(every)):
         for p in range(len(first)):
             u, v, factor = every[i, first[p]], every[i, second[p]], factors[i]

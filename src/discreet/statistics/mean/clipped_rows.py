@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.statistics.mean.error_bounds import Noise, deviation, norm_of
-from discreet.trusted.queries import Blocks, Distance, Offset, Ones, Row, RowView
+from discreet.statistics.views import Distance, OffsetFrom, Ones
+from discreet.trusted.queries import Blocks, Rows, View
 from discreet.trusted.rows import PrivateRows
 from discreet.trusted.session import EventPermit, Session
 
@@ -26,14 +27,14 @@ class ClippedRecords:
         self.records = records
         self.number_is_exact = rows.public_count is not None
 
-    def noisy_mean(self, view: RowView, size: int, clip_norm: float, event: Noise) -> Array:
+    def noisy_mean(self, view: View, size: int, clip_norm: float, event: Noise) -> Array:
         """The noisy sum of a view of each record, clipped to ``clip_norm``, over the public number of records."""
-        query = Blocks((Row(view, size, clip_norm),), clip_norm, norm_of(event))
+        query = Blocks((Rows(view, size, clip_norm),), clip_norm, norm_of(event))
         return self._session.release(self._permit, self._rows, query, event) / self.records
 
     def noisy_offset(self, center: Array, clip_norm: float, event: Noise, half_width: float) -> Array:
         """The noisy mean of the records' offsets from a center."""
-        return self.noisy_mean(Offset(tuple(center.tolist()), half_width), len(center), clip_norm, event)
+        return self.noisy_mean(OffsetFrom(tuple(center.tolist()), half_width), len(center), clip_norm, event)
 
     def noisy_fraction(
         self,

@@ -1,4 +1,4 @@
-"""Checks of the arrays and bounds that queries hold, in front of kernels that do not check them."""
+"""Checks of arrays that queries hold, in front of kernels that do not check them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from discreet.errors import PlanViolation, real
+from discreet.errors import PlanViolation
 
 
 def refuse_other_shapes(**arrays: tuple[Any, tuple[int, ...]]) -> None:
@@ -31,8 +31,3 @@ def dense(x: Any) -> Any:
     if issparse(x):
         raise PlanViolation("Sparse rows do not answer this query.")
     return x
-
-
-def checked_bound(name: str, value: float) -> float:
-    """A sensitivity of which 64-bit floats and integers hold all multiples that are needed."""
-    return real(name, value, at_least=1e-100, at_most=1e100)

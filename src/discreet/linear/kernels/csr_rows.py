@@ -1,11 +1,7 @@
-"""Sparse rows (CSR) in the recipe, which stay sparse from the first pass to the last.
+"""Sparse rows (CSR) that are admitted, shortened and squared without their zeros.
 
-What makes rows dense is left out: they are not whitened, and centred in their norms and sums only
-(:mod:`~discreet.linear.kernels.centred`). Every sum of the statistics before is the one that the same rows would give
-with all their zeros, to the last unit.
-
-A table of at most :data:`NARROW` columns is treated as a dense one: the whitened descent is worth more than zeros
-that are not stored. Which of the two it is depends on the number of columns alone, which is public.
+Sparse rows are not whitened, and centred in their norms and sums only (:mod:`~discreet.linear.kernels.centred`).
+Every sum of the statistics before is the one that the same rows would give with all their zeros, to the last unit.
 
 >>> admit_rows(csr_array([[0.5, 0, 7.0], [np.nan, 1, 0]]), None).toarray().tolist()
 [[0.5, 0.0, 1.0]]
@@ -22,13 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from discreet.linear.kernels.csr_entries import entries_are_finite, multiply_rows, scale_entries
+from discreet.linear.kernels.csr_entries import entries_are_finite, multiply_rows
 from discreet.linear.kernels.kernel import readable, row_norms
-
-Array = NDArray[np.float64]
-
-NARROW = 128
-"""Columns up to which sparse tables are treated as dense ones."""
 
 _ENTRIES = 2**22  # that are kept together
 _SHORTER = 1 - 2.0**-20  # more than the rounding of a factor and of its product to float32
@@ -80,14 +71,6 @@ def shorten_rows(rows: csr_array, limit: float) -> csr_array:
     factors = np.where(longer, limit / np.where(longer, norms, 1.0) * _SHORTER, 1.0).astype(np.float32)
     data = np.array(rows.data)
     multiply_rows(data, readable(rows.indptr), factors)
-    return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
-
-
-def clip_and_divide(rows: csr_array, lower: Array, upper: Array, scale: Array) -> csr_array:
-    """clip(x, lower, upper) / scale in float32; zeros stay zeros, so the limits must be on either side of them."""
-    least, most, own = (np.asarray(values, np.float32) for values in (lower, upper, scale))
-    data = np.empty(rows.nnz, np.float32)
-    scale_entries(readable(rows.data), readable(rows.indices), least, most, own, data)
     return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 

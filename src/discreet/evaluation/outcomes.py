@@ -5,7 +5,7 @@ each grouping. A record with a label or an answer that cannot be scored adds to 
 block has one, and to no other.
 
 >>> outcome = Outcome(Classified(2, 2, ("label", Binned("second", (0.0, 0.5, 1.0)))), unscored=True)
->>> cells, shares = outcome(np.array([[1.0, 0.2, 0.8], [0.0, 0.9, 0.1], [np.nan, 0.9, 0.1]]))
+>>> cells, shares = outcome(np.array([[1.0, 0.2, 0.8], [0.0, 0.9, 0.1], [np.nan, 0.9, 0.1]]), None)
 >>> cells.ravel().tolist(), shares.ravel().tolist()
 ([3, 0, 4], [1.0, 1.0, 1.0])
 """
@@ -20,6 +20,7 @@ import numpy as np
 
 from discreet.errors import PlanViolation, whole
 from discreet.trusted.plain_data import Array, Data, Integers
+from discreet.trusted.queries import View
 
 Number = Literal["second", "of the label", "Brier score", "largest"]
 Feature = Literal["label", "answer", "right"]
@@ -141,7 +142,7 @@ class Miss(_Numbers):
 
 
 @dataclass(frozen=True)
-class Target(_Numbers):
+class TargetPoints(_Numbers):
     """The two of some points between which the target lies; its squared error is its share in a coarser set."""
 
     points: tuple[float, ...]
@@ -168,15 +169,15 @@ def _between(values: Array, points: tuple[float, ...], power: int) -> Shared:
 
 
 @dataclass(frozen=True)
-class Outcome(Data):
+class Outcome(View):
     """The cells of a record within its combination of groups, whose numbers are ``groups``."""
 
-    view: Classified | Miss | Target
+    view: Classified | Miss | TargetPoints
     groups: tuple[int, ...] = ()
     unscored: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.view) not in (Classified, Miss, Target):
+        if type(self.view) not in (Classified, Miss, TargetPoints):
             raise PlanViolation(f"{type(self.view).__name__} is not a view of the catalogue.")
 
     @property
@@ -187,20 +188,20 @@ class Outcome(Data):
     def _each(self) -> int:
         return self.view.size + self.unscored
 
-    def __call__(self, rows: Array) -> Shared:
+    def __call__(self, x: Array, y: None) -> tuple[Integers, Array]:
         columns = 1 + self.view.answers + len(self.groups)
-        if rows.shape[1] < columns:
-            raise PlanViolation(f"The outcome needs {columns} columns. The rows have {rows.shape[1]}.")
-        truth, said = rows[:, 0], rows[:, 1 : 1 + self.view.answers]
+        if x.shape[1] < columns:
+            raise PlanViolation(f"The outcome needs {columns} columns. The rows have {x.shape[1]}.")
+        truth, said = x[:, 0], x[:, 1 : 1 + self.view.answers]
         good = np.isfinite(truth) & np.isfinite(said).all(1)
         good &= self.view.scored(truth, said)
         placed = self.view.place(truth[good], said[good])
-        cells = np.full((len(rows), placed.cells.shape[1]), self._each - 1, np.int64)
+        cells = np.full((len(x), placed.cells.shape[1]), self._each - 1, np.int64)
         shares = np.zeros(cells.shape)
         shares[:, 0] = float(self.unscored)
         cells[good], shares[good] = placed
-        group = np.zeros(len(rows), np.int64)
+        group = np.zeros(len(x), np.int64)
         for number, size in enumerate(self.groups, 1 + self.view.answers):
-            codes = rows[:, number]
+            codes = x[:, number]
             group = group * size + np.where((codes >= 0) & (codes < size), codes, size - 1).astype(np.int64)
-        return Shared(group[:, None] * self._each + cells, shares)
+        return group[:, None] * self._each + cells, shares

@@ -11,18 +11,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
-from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import dense, refuse_other_shapes
-from discreet.linear.gate.sparse_rows import clip_and_divide
+from discreet.linear.gate.checks import dense, refuse_other_shapes
+from discreet.linear.gate.records import RowMap
 from discreet.linear.kernels.centred import Centre, centred_norms
+from discreet.linear.kernels.csr_entries import scale_entries
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.row_tiles import Tiles
-from discreet.linear.kernels.rowwise import find_standard_norms, standardise_rows, times
-from discreet.linear.kernels.white_tiles import whiten_into_tiles
-from discreet.trusted.plain_data import Data
+from discreet.linear.kernels.rowwise import find_half_octaves, find_standard_norms, standardise_rows, times
+from discreet.linear.row_views.curves import Basis, gather_rows
+from discreet.trusted.queries import View
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -31,7 +29,7 @@ _SMALLEST = 1e-9  # a row shorter than this has no direction
 _LONGEST = 2.0  # row of standardised coordinates
 
 
-class ReleasedCounts(NamedTuple):
+class Released(NamedTuple):
     """Noisy numbers of records: in the bins of each numeric column, and with each category; the noise of each."""
 
     bins: Array
@@ -49,11 +47,11 @@ class Marginals(NamedTuple):
     scale: Array
     lower: Array
     upper: Array
-    released: ReleasedCounts | None = None
+    released: Released | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _OfColumns(Data):
+class _OfColumns(RowMap):
     """Coordinates made of the marginals of the columns."""
 
     marginals: Marginals
@@ -79,8 +77,7 @@ class Standardised(_OfColumns):
     radius_found: bool
     constant: ClassVar[float] = 0.3
 
-    def apply(self, x: Any) -> Any:
-        """The rows in these coordinates."""
+    def __call__(self, x: Any, y: Any) -> Any:
         z = standardise(dense(x), self.marginals) / np.float32(self.radius)
         norms = np.maximum(row_norms(z, 0.0), _SMALLEST)
         limit = _LONGEST / norms if self.radius_found else 1 / norms
@@ -106,9 +103,12 @@ class Diagonal(_OfColumns):
         middle = Centre.near(marginals.centre / marginals.scale)
         return cls(marginals._replace(centre=middle.values * marginals.scale), middle)
 
-    def apply(self, x: Any) -> Any:
-        """The rows in these coordinates, sparse ones not centred."""
-        return standardise(x, self.marginals)
+    def __call__(self, x: Any, y: Any) -> Any:
+        return standardise(dense(x), self.marginals)
+
+    def entries(self, data: Matrix, indices: Any) -> Matrix:
+        """Return clip(x, lower, upper) / scale of stored numbers; the limits must be on either side of zero."""
+        return _scaled_entries(data, indices, self.marginals, self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,15 +124,13 @@ class Whitened(_OfColumns):
         """The number of columns."""
         return len(self.rotation)
 
-    def apply(self, x: Matrix) -> Matrix:
-        """The rows in these coordinates."""
+    def __call__(self, x: Any, y: Any) -> Matrix:
         self._refuse_other_width(dense(x).shape[1])
         return times(standardise(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
 
-    def tile(self, x: Matrix) -> tuple[Tiles, Array]:
-        """The rows in tiles, which round them, and bounds of their norms."""
-        self._refuse_other_width(dense(x).shape[1])
-        return whiten_into_tiles(readable(x), _in_float32(self.marginals, x.shape[1]), self.rotation)
+    def tiling(self, width: int) -> tuple[tuple[Matrix, Matrix, Matrix, Matrix], Array]:
+        """Return limits, centre and scale of each column, and the rotation, for rows in tiles."""
+        return _in_float32(self.marginals, width), self.rotation
 
     def _refuse_other_width(self, width: int) -> None:
         refuse_other_shapes(rotation=(self.rotation, (width + 1, width + 1)))
@@ -145,8 +143,7 @@ class SmoothCurves(Whitened):
     basis: Basis
     tiled: ClassVar[bool] = False
 
-    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rows in these coordinates."""
+    def __call__(self, x: Any, y: Any) -> Matrix:
         self._refuse_other_width(self.basis.columns.width)
         slopes = self.rotation[1:] / self.marginals.scale[:, None]
         return gather_rows(x, self.basis, slopes, self.rotation[0] - self.marginals.centre @ slopes)
@@ -155,18 +152,107 @@ class SmoothCurves(Whitened):
 Coordinates = Standardised | Diagonal | Whitened | SmoothCurves
 
 
+@dataclass(frozen=True, eq=False)
+class Merged(View):
+    """Encoded rows times a public matrix, in white coordinates."""
+
+    merge: Array
+    white: Whitened
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.white.width
+
+    def __call__(self, x: Any, y: Any) -> Matrix:
+        return self.white(times(dense(x), self.merge), y)
+
+
+@dataclass(frozen=True, eq=False)
+class StandardRows(View):
+    """The rows (x - centre) / scale, with x clamped to its limits first."""
+
+    marginals: Marginals
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return len(self.marginals.centre)
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return standardise(dense(x), self.marginals)
+
+    def content(self) -> tuple[Any, ...]:
+        """Return the numbers that move rows."""
+        return self.marginals[:4]
+
+
+@dataclass(frozen=True, eq=False)
+class CurveDirections(View):
+    """The rows of a basis times a public matrix, plus a constant."""
+
+    basis: Basis
+    matrix: Array
+    constant: Array
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return int(self.matrix.shape[1])
+
+    def __call__(self, x: Any, y: Any) -> Matrix:
+        return gather_rows(x, self.basis, self.matrix, self.constant)
+
+
+LOWEST, HIGHEST = -28, 28
+"""Half octaves: from 2**-14 to 2**14."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowNorms(View):
+    """The norm of each encoded row."""
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return row_norms(x, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class StandardNorms(View):
+    """The norm of (x - centre) / scale of each row."""
+
+    marginals: Marginals
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return standard_norms(x, self.marginals)
+
+    def content(self) -> tuple[Any, ...]:
+        """Return the numbers that move rows."""
+        return self.marginals[:4]
+
+
+@dataclass(frozen=True, eq=False)
+class HalfOctaves(View):
+    """The half octave of a size: that of each row by another view, or the first number of each row itself."""
+
+    sizes: RowNorms | StandardNorms | None = None
+    cells = HIGHEST - LOWEST + 1
+
+    def __call__(self, x: Any, y: Any) -> NDArray[np.int64]:
+        values = x[:, 0] if self.sizes is None else self.sizes(x, y)
+        half_octaves = np.empty(len(values), np.int64)
+        find_half_octaves(readable(values), LOWEST, HIGHEST, half_octaves)
+        return half_octaves - LOWEST
+
+
 def standardise(x: Any, marginals: Marginals) -> Any:
-    """(x - centre) / scale, with x clamped to the limits first; sparse rows are clamped and divided only."""
-    if issparse(x):
-        _in_float32(marginals, x.shape[1])
-        return clip_and_divide(x, marginals.lower, marginals.upper, marginals.scale)
+    """Return (x - centre) / scale, with x clamped to the limits first."""
     z = np.empty(x.shape, np.float32)
     standardise_rows(readable(x), *_in_float32(marginals, x.shape[1]), z)
     return z
 
 
 def _in_float32(marginals: Marginals, width: int) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Limits, centre and scale of ``width`` columns, in the order and the type of the kernels."""
+    """Return limits, centre and scale of ``width`` columns, in the order and the type of the kernels."""
     for values in marginals[:4]:
         refuse_other_shapes(marginals=(values, (width,)))
     centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
@@ -179,4 +265,13 @@ def standard_norms(x: Any, marginals: Marginals) -> Array:
         norms = np.empty(len(x))
         find_standard_norms(readable(x), *_in_float32(marginals, x.shape[1]), norms)
         return norms
-    return centred_norms(standardise(x, marginals), 0.0, Centre.near(marginals.centre / marginals.scale))
+    data = _scaled_entries(x.data, x.indices, marginals, x.shape[1])
+    z = csr_array((data, x.indices, x.indptr), shape=x.shape)
+    return centred_norms(z, 0.0, Centre.near(marginals.centre / marginals.scale))
+
+
+def _scaled_entries(data: Matrix, indices: Any, marginals: Marginals, width: int) -> Matrix:
+    lower, upper, _, scale = _in_float32(marginals, width)
+    out = np.empty(len(data), np.float32)
+    scale_entries(readable(data), readable(indices), lower, upper, scale, out)
+    return out
