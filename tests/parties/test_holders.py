@@ -18,7 +18,7 @@ from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.parties import rehearse
 from discreet.parties.study import Aggregation, Privacy, Study, Training
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.torch_holder import TorchHolder
 from support.parties_bank import SIZES, clipped_gradients, study, table, unsigned_party
 

@@ -17,8 +17,8 @@ from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.model_guard import ModelGuard
-from discreet.pytorch.correlated_noise import CorrelatedNoise
 from discreet.pytorch.distributed import Processes
+from discreet.pytorch.stages import CorrelatedNoise
 from discreet.trusted import permits
 from discreet.trusted.permits import StepNoise
 from support.paid import paid
@@ -336,7 +336,7 @@ def windows_of_records(bands):
         rows, looked_at, released = torch.eye(width) if world else torch.zeros(0, width), slice(draws), []
         for batch in run.batches(rows):
             if world and batch.step == 1:
-                looked_at = run._turns.examples_of(batch, 1).argmax(1).numpy()[:draws]
+                looked_at = run._turns.drawn_for(batch, 1).batch.argmax(1).numpy()[:draws]
             run.step(batch)
             released.append(model.weight.grad[0].double().numpy() * plan.divisor)
         seen = np.array(released)[:, looked_at]  # step by record

@@ -127,7 +127,7 @@ def drawn(sampling, steps, dataset=(X, Y), **options):
     run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), lambda m, b: m(b[0])[:, 0])
     found = []
     for batch in run.batches(dataset, **options):
-        examples = run._turns.examples_of(batch, batch.step)
+        examples = run._turns.drawn_for(batch, batch.step).batch
         found.append([] if examples is None else examples[1].tolist())
         if len(found) == steps:
             break

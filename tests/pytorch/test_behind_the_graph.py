@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from discreet.core.clipping import Flat
 from discreet.pytorch.batch_axis import DataFlow
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.recording import Recording
 
 WIDTH, CLASSES, CLIP_NORM = 6, 3, 0.1

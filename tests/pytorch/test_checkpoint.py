@@ -339,7 +339,7 @@ def test_another_adaptive_clip_norm_is_refused(tmp_path, change, monkeypatch):
     with pytest.raises(PlanViolation, match="another kind of clipping"):
         later.resume(tmp_path / "checkpoint")
     # The broken twin takes over what was kept: its sums have the noise of one rule, its counts that of another.
-    monkeypatch.setattr("discreet.pytorch.private_steps.resumed_clipping", lambda _, kept: kept)
+    monkeypatch.setattr("discreet.pytorch.run.resumed_clipping", lambda _, kept: kept)
     later.resume(tmp_path / "checkpoint")
     noise = later._noises[0]
     together = later._clipping[0].combined(noise.draws["sum"].noise).noise_multiplier
@@ -489,6 +489,6 @@ def test_no_other_clip_norm_is_taken_over_than_an_adaptive_one(tmp_path, monkeyp
     run.save(tmp_path / "checkpoint")
     run._till.ledger.close()
     _, _, later = begun(tmp_path)
-    monkeypatch.setattr("discreet.pytorch.private_steps.resumed_clipping", lambda *_: Flat(1e-6))
+    monkeypatch.setattr("discreet.pytorch.run.resumed_clipping", lambda *_: Flat(1e-6))
     later.resume(tmp_path / "checkpoint")
     assert later._clipping == [Flat(1.0)]

@@ -17,7 +17,7 @@ from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.gradients import tied_product
 from discreet.pytorch.kernels.norms import ghost_norms_by_torch
 from discreet.pytorch.layer_rules.use import rounding_in_any_order, sums_of_squares
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from support.torch_bank import (
     CLASSES,
     EXAMPLES,

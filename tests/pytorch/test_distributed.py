@@ -54,7 +54,7 @@ model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledge
 found["start"] = model.weight[0, :3].tolist()
 sizes = []
 for batch in run.batches(data):
-    examples = run._turns.examples_of(batch, batch.step)
+    examples = run._turns.drawn_for(batch, batch.step).batch
     sizes.append(0 if examples is None else len(examples))
     run.step(batch)
 total = model.weight.grad[0] * plan.divisor

@@ -72,7 +72,8 @@ class Blind:
 @pytest.fixture
 def blind(monkeypatch):
     for name in ("ModelGuard", "SpotCheck", "SingleExamples"):
-        monkeypatch.setattr(f"discreet.pytorch.private_steps.{name}", Blind, raising=False)
+        for module in ("private_steps", "run"):
+            monkeypatch.setattr(f"discreet.pytorch.{module}.{name}", Blind, raising=False)
 
 
 @pytest.mark.usefixtures("blind")

@@ -14,7 +14,8 @@ from discreet.pytorch.batch_axis import BatchAxes
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.layer_rules.use import Source
 from discreet.pytorch.linear_fast_path import LinearGradients, UsualCalls, linear_layers
-from discreet.pytorch.per_example import per_example_gradients, trainable
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.per_example import trainable
 
 EXAMPLES = 6
 

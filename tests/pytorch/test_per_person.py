@@ -13,7 +13,7 @@ from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.pytorch import PerPerson, PrivateRun
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 from discreet.pytorch.per_person import PersonLosses, _draw_places
 from support.torch_bank import EXAMPLES, NAMES, cross_entropy, problem
 

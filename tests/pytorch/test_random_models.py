@@ -9,7 +9,8 @@ from torch import nn
 from discreet.core.clipping import Flat
 from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients, trainable
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.per_example import trainable
 from support.clip_judge import LIMIT
 from support.random_models import (
     MIXING,

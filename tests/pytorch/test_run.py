@@ -25,8 +25,8 @@ from discreet.pytorch import Batch, CheckFailed, PrivateRun, check
 from discreet.pytorch.batches import Reader
 from discreet.pytorch.checks.collation import refuse_odd_records
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.per_example import per_example_gradients
-from discreet.pytorch.schedule import StepCharger, noises_of
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.stages import StepCharger, noises_of
 
 RECORDS = 60
 

@@ -13,7 +13,7 @@ from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks import single_examples
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
+from discreet.pytorch.stages import NormRecordingClip, OwnClip
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 
@@ -192,7 +192,7 @@ def test_a_refusal_of_a_real_batch_ends_the_run():
 )
 def test_whatever_chooses_the_clipping_it_is_enforced(monkeypatch, hostile):
     """The choice is not trusted: a rule of its own is asked for single factors, and any other object is refused."""
-    monkeypatch.setattr("discreet.pytorch.private_steps.clipping_of_stages", lambda *_: [hostile])
+    monkeypatch.setattr("discreet.pytorch.run.clipping_of_stages", lambda *_: [hostile])
     if not isinstance(hostile, ClipRule):
         with pytest.raises(InvalidParameter, match="must be a ClipRule, or AdaptiveClip itself"):
             begun()

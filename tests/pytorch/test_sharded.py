@@ -39,7 +39,7 @@ from discreet.pytorch.checks import model_guard
 from discreet.trusted import permits as running
 from discreet.pytorch import sharded as sharding
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 
 torch.set_num_threads(1)
 place = sys.argv[1]
@@ -168,7 +168,7 @@ plain, apart, sizes = read(), [], []
 model = sharded(plain)
 run = begun(plan, model, physical_batch_size=1, unsafe_seed=0)
 for batch in run.batches(DATA):
-    here = run._turns.examples_of(batch, batch.step)
+    here = run._turns.drawn_for(batch, batch.step).batch
     everywhere = [None, None]
     dist.all_gather_object(everywhere, here)
     sizes.append([0 if part is None else len(part) for part in everywhere])

@@ -9,7 +9,7 @@ from discreet import Recipe
 from discreet.core.clipping import Flat
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 
 WORDS = 50
 

@@ -198,7 +198,7 @@ def torch_engine() -> Engine:
     @mock.patch(
         "discreet.pytorch.private_steps.SpotCheck", mock.MagicMock(return_value=mock.MagicMock(refusal=""))
     )
-    @mock.patch("discreet.pytorch.private_steps.SingleExamples", mock.Mock())
+    @mock.patch("discreet.pytorch.run.SingleExamples", mock.Mock())
     @mock.patch("discreet.pytorch.checks.model_guard.check_read", mock.Mock())
     def taken(plan, features, targets):
         """The gradients of a run. Its first step would check model and losses, and refuse a clip after the mean."""

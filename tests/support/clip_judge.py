@@ -22,7 +22,8 @@ from discreet.core.clipping import Flat
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import per_example_gradients, select
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.per_example import select
 
 LIMIT = 1 + 1e-4
 REFUSALS = (CheckFailed, PlanViolation, InvalidParameter)

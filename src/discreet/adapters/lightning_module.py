@@ -25,8 +25,9 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
+from discreet.pytorch.progress import epoch_ends
 from discreet.pytorch.run import PrivateRun
-from discreet.pytorch.schedule import Schedule, checked_plan
+from discreet.pytorch.stages import Schedule, checked_plan
 
 try:
     from lightning.pytorch import LightningModule, Trainer, callbacks
@@ -158,7 +159,7 @@ class PrivateModule(LightningModule):
             self._within_step = False
         first._on_after_step()
         self._follow("step", batch.step)
-        ends = tuple(Schedule(self.run.plan).epoch_ends())
+        ends = tuple(epoch_ends(Schedule(self.run.plan)))
         if batch.step in ends:
             self._follow("epoch", ends.index(batch.step) + 1)
         if self.run.steps_taken >= self.run.plan.steps:
@@ -195,7 +196,7 @@ class _Epochs:
 
     def __init__(self, run: PrivateRun, batches: Iterator[Batch]) -> None:
         self._run, self._batches = run, batches
-        self._ends = tuple(Schedule(run.plan).epoch_ends())
+        self._ends = tuple(epoch_ends(Schedule(run.plan)))
         self._drawn: dict[int, Batch] = {}
 
     def __iter__(self) -> Iterator[Batch]:

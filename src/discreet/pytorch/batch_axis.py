@@ -1,4 +1,4 @@
-"""Which example owns which rows of a tensor: proved on the graph of the very batch at hand.
+"""Ownership of the rows of a tensor by examples, proved on the graph of each batch.
 
 A per-example rule reads a row of an output gradient as that of one example. That is right if the row leads to
 the loss of this example and to no other. Shapes do not tell, and neither do a few examples tried beforehand: a
@@ -34,7 +34,7 @@ LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 def place_of(output: Tensor) -> Place:
-    """Where a tensor stands in the graph."""
+    """Place of a tensor in the graph."""
     assert output.grad_fn is not None
     return output.grad_fn, output.output_nr
 
@@ -45,7 +45,7 @@ class BatchAxes:
     def __init__(self, losses: Tensor) -> None:
         self.examples = len(losses)
         self.mixes = False
-        """Whether examples may meet anywhere: then even what is known to belong to one may hold others."""
+        """Return whether examples may meet anywhere: then even what is known to belong to one may hold others."""
         self.leaves: list[Tensor] = []
         """Where the graph ends: parameters, and whatever else requires a gradient."""
         self.edges: dict[Any, tuple[Place, ...]] = {}
@@ -64,7 +64,7 @@ class BatchAxes:
         return self.runs.get(place[0], {}).get(place[1])
 
     def layout_of(self, place: Place, shape: Shape) -> Layout | None:
-        """Where the examples are in a tensor of this shape, if each of its rows belongs to one of them."""
+        """Return the position of the examples in a tensor of this shape, if each row belongs to one of them."""
         run = self.run_of(place)
         if run is None or run <= 0:
             return None
@@ -133,7 +133,7 @@ def shape_of(place: Place) -> Shape | None:
 def _pass_on(
     rule: Rule | None, node: Any, outputs: list[RowLayout], edge: int, producer: Place
 ) -> int | None:
-    """What the owners of a node's outputs make of one of its inputs; None if nothing is read, as it is empty."""
+    """Return the owners of one input of a node, from those of its outputs; None if it is empty."""
     if rule is None and not outputs:
         return MIXED
     shape = None if rule is None else shape_of(producer)
@@ -155,12 +155,8 @@ def _by_rule(rule: Rule, node: Any, rows: RowLayout, edge: int, shape: Shape) ->
         return MIXED  # an operation of another kind than its rule was written for
 
 
-# Which tensors of a forward pass hold values of examples.
-#
 # The graph tells which losses read a tensor, not whether the tensor is made of examples: a mean over the
 # batch is read by all losses, just as a weight is. Python numbers are not followed.
-
-
 # Results that have the size or the type of a tensor and nothing of its values.
 _OF_NONE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like"}
 _OF_FIRST = {"to", "type_as", "expand_as", "view_as", "reshape_as"}
@@ -177,7 +173,7 @@ class DataFlow:
         """Where in the graph there is data."""
 
     def enters(self, values: Iterable[Any]) -> bool:
-        """Whether one of these holds values of examples, at whatever depth."""
+        """Return whether one of these holds values of examples, at whatever depth."""
         for value in values:
             if isinstance(value, Tensor):
                 if id(value) in self._known:

@@ -29,21 +29,20 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
-from discreet.pytorch.checks.collation import CollationWatch, kind_of, own_copy
+from discreet.pytorch.checks.collation import CollationWatch, own_copy
 from discreet.pytorch.checks.deterministic_rng import deterministic_draws
 from discreet.pytorch.checks.generators import Draws as Noticing
 from discreet.pytorch.checks.single_examples import Collated
 from discreet.pytorch.checks.spot_check import Pieces, divide, is_due
 from discreet.pytorch.checks.withheld import origin, withhold
 from discreet.pytorch.loaders import refuse_unreadable
-from discreet.pytorch.per_example import number_of_examples, rebuild, select, tensors_of
+from discreet.pytorch.per_example import number_of_examples, rebuild, select
 from discreet.pytorch.refusals import (
     ALL_STEPS_TAKEN,
     BATCH_NOT_USED,
     CLOSED_BATCH,
     COLLATE_FAILS,
     FOREIGN_BATCH,
-    OTHER_DATA_SET,
     OTHER_NUMBER,
 )
 
@@ -94,33 +93,26 @@ class Drawn:
 class BatchRegistry:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
-    def __init__(self, dataset: Any = None, taken: int = 0) -> None:
+    def __init__(self, taken: int = 0) -> None:
         self._drawn: WeakKeyDictionary[Batch, Any] = WeakKeyDictionary()
-        self._dataset = dataset
         self._last = taken
 
     def batch_of(self, drawn: tuple[int, Any]) -> Batch:
-        """A batch that carries the number of its step, and nothing else of what was drawn: examples, or `Drawn`."""
+        """Return a batch that carries the number of its step, and nothing else of what was drawn."""
         batch = Batch(drawn[0])
         self._drawn[batch] = drawn
         self._last = drawn[0]
         return batch
 
-    def refuse_again(self, dataset: Any, taken: int, planned: int) -> None:
-        """Refuse to draw anew: after the last step, in place of a batch not used yet, or from other data."""
+    def refuse_again(self, taken: int, planned: int) -> None:
+        """Refuse to draw anew: after the last step, or in place of a batch not used yet."""
         if taken >= planned:
             raise PlanViolation(ALL_STEPS_TAKEN)
         if self._last > taken:
             raise PlanViolation(BATCH_NOT_USED)
-        if self._dataset is not None and not _same_records(dataset, self._dataset):
-            raise PlanViolation(OTHER_DATA_SET)
-
-    def examples_of(self, batch: object, due: int) -> Any:
-        """The examples of a batch, if it is the one that is due."""
-        return self.drawn_for(batch, due).batch
 
     def drawn_for(self, batch: object, due: int) -> Drawn:
-        """The examples of a batch, and some of its records alone, if it is the one that is due."""
+        """Return the examples of a batch, and some of its records alone, if it is the one that is due."""
         if not isinstance(batch, Batch) or batch not in self._drawn:
             raise PlanViolation(FOREIGN_BATCH)
         step, examples = self._drawn[batch]
@@ -129,17 +121,6 @@ class BatchRegistry:
                 f"Step {due} is due and the batch is for step {step}: every batch is used once, in the order drawn."
             )
         return examples if isinstance(examples, Drawn) else Drawn(examples)
-
-
-def _same_records(one: Any, other: Any) -> bool:
-    """Whether it is the same data set, or one with the same columns."""
-    if one is other:
-        return True
-    one, other = (tuple(each.tensors) if isinstance(each, TensorDataset) else each for each in (one, other))
-    if not isinstance(one, torch.Tensor | np.ndarray | tuple | dict) or kind_of(one) != kind_of(other):
-        return False
-    columns = zip(tensors_of(_as_tensors(one)), tensors_of(_as_tensors(other)), strict=True)
-    return all(a.device == b.device and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in columns)
 
 
 class Reader:
@@ -234,7 +215,7 @@ class Reader:
         *,
         compared: bool = True,
     ) -> Iterator[Drawn]:
-        """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``.
+        """Yield the drawn batches in order; ``workers`` processes read ahead, within ``draws``.
 
         Unless ``compared``, batches come without pieces.
         """
@@ -271,19 +252,19 @@ def reader(dataset: Any, collate: Collate | None = None) -> Reader:
 
 
 def _columns(columns: Any) -> Reader:
-    tensors = rebuild(_as_tensors(columns), torch.Tensor.detach)
+    tensors = rebuild(as_tensors(columns), torch.Tensor.detach)
     return Reader(
         number_of_examples(tensors),
         lambda indices: select(tensors, torch.from_numpy(np.array(indices, dtype=np.int64))),
     )
 
 
-def _as_tensors(columns: Any) -> Any:
+def as_tensors(columns: Any) -> Any:
     """Arrays as tensors. What holds several values and is neither is refused: every batch would see it whole."""
     if isinstance(columns, dict):
-        return {name: _as_tensors(column) for name, column in columns.items()}
+        return {name: as_tensors(column) for name, column in columns.items()}
     if type(columns) in (tuple, list) and any(map(_may_hold_columns, columns)):
-        return type(columns)(_as_tensors(column) for column in columns)
+        return type(columns)(as_tensors(column) for column in columns)
     if isinstance(columns, np.ndarray) and columns.dtype.kind in "fciub":
         return torch.from_numpy(columns)
     if hasattr(columns, "__len__") and not isinstance(columns, torch.Tensor | str | bytes):

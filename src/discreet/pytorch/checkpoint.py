@@ -45,7 +45,7 @@ _TEXT = "run.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is kept of a run besides the tensors. All of it is public."""
+    """The state of a run besides its tensors. All of it is public."""
 
     plan: str
     step: int
@@ -208,7 +208,7 @@ def catch_up(schedulers: Sequence[LRScheduler], kept: int, taken: int) -> None:
 
 
 def _steps_of(scheduler: LRScheduler) -> int | None:
-    """How often a scheduler was stepped. A ``ChainedScheduler`` steps all of its parts and counts nothing itself."""
+    """Return the number of steps of a scheduler. A ``ChainedScheduler`` counts nothing itself."""
     own_count: int | None = getattr(scheduler, "last_epoch", None)
     if own_count is not None:
         return own_count

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter, whole
-from discreet.pytorch.checks.state_guard import tensors_in
+from discreet.pytorch.checks.state_guard import refuse_written, tensors_in, write_counts
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
@@ -31,17 +31,14 @@ from discreet.pytorch.linear_fast_path import (
     UsualCalls,
     gradients_in_graph,
 )
-from discreet.pytorch.mapped_gradients import mapped_gradients
+from discreet.pytorch.mapped_gradients import mapped_gradients, per_example_gradients
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
     number_of_examples,
-    per_example_gradients,
-    refuse_written,
     select,
     tensors_of,
     trainable,
-    write_counts,
 )
 from discreet.pytorch.recording import Key, Recording
 
@@ -111,11 +108,9 @@ class ClippedSum:
         self._identities = _identities(model)
         if not self.parameters:
             raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
-        self.physical_batch_size = (
-            None
-            if physical_batch_size is None
-            else whole("physical_batch_size", physical_batch_size, at_least=1)
-        )
+        if physical_batch_size is not None:
+            whole("physical_batch_size", physical_batch_size, at_least=1)
+        self.physical_batch_size = physical_batch_size
         self._networks = LinearNetworks(
             {id(value): Source.of(name, value) for name, value in self.parameters.items()}
         )
@@ -160,9 +155,7 @@ class ClippedSum:
         refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
         if min(limits) < self.least_clip_norm:
-            needed = (
-                f"must be at least {self.least_clip_norm:g} for parameters of this type; scale the losses up."
-            )
+            needed = f"must be at least {self.least_clip_norm:g} for this type; scale the losses up."
             raise InvalidParameter("clip_norm", min(limits), needed)
 
     def _clipped_at_once(self, gradients: Gradients, blocks: dict[str, int]) -> Sums | None:
@@ -175,7 +168,7 @@ class ClippedSum:
         return sums
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
-        """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
+        """Return the factor of each example's gradient; gradients that are not finite become zeros."""
         self._check_settings()
         squares = gradients.squared_norms(blocks)
         if self.seen is not None:
@@ -204,7 +197,7 @@ class ClippedSum:
 
     @torch.no_grad()
     def follows_rules(self, batch: Any) -> bool:
-        """Whether all gradients of a batch follow from rules, and none from what parameters are at the time."""
+        """Return whether all gradients of a batch follow from rules, and none from the values of parameters."""
         recording = self._record(batch, number_of_examples(batch))
         return recording is not None and _by_rules(recording)
 
@@ -230,7 +223,7 @@ class ClippedSum:
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
     def part_size(self, count: int) -> int:
-        """How many of ``count`` examples are worked on at once; the last ones may be fewer."""
+        """Return the number of examples, of ``count``, that are processed at once; the last part may be smaller."""
         size = min(count, self.physical_batch_size or count)
         if self._slow:
             each = sum(self.parameters[name].numel() for name in self._slow)
@@ -369,12 +362,12 @@ def _finite_norms(gradients: Gradients, squares: Tensor) -> Any:
 
 
 def _by_rules(recording: Recording) -> bool:
-    """Whether nothing escaped the rules, and no gradient leads back through numbers that may be gone by then."""
+    """Return whether no gradient escaped the rules or leads back through numbers that may be gone by then."""
     return not (recording.differentiated or recording.distrusted) and all(
         use.source.isometric for use in recording.uses
     )
 
 
 def _identities(model: nn.Module) -> list[int]:
-    """Who is trained; all of them are kept by the sum, so no other object gets their identity."""
+    """Return the identities of trained parameters; the sum keeps all of them alive."""
     return [id(value) for _, _, value in tensors_in(model) if value.requires_grad]

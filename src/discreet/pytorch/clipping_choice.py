@@ -1,4 +1,4 @@
-"""Which clipping a user has chosen for each stage of a plan; :mod:`discreet.pytorch.stage_clipping` enforces it."""
+"""Choice of the clipping of each stage of a plan; :mod:`discreet.pytorch.stages` enforces it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Processes:
         return range(self.rank, rows, self.size)
 
     def part(self, count: int) -> slice:
-        """Which of ``count`` numbers are this process's to finish: equally many for all, but for the last ones."""
+        """Return the part of ``count`` numbers that this process finishes; the last parts may be shorter."""
         each = -(-count // self.size)
         return slice(min(self.rank * each, count), min((self.rank + 1) * each, count))
 

@@ -109,14 +109,6 @@ class Gradients:
                 del self.uses[name]
         return torch.cat(found)
 
-    def of_example(self, index: int) -> dict[str, Tensor]:
-        """The gradient of one example, by parameter."""
-        one = torch.zeros(self.examples)
-        one[index] = 1.0
-        sums = Sums(self.parameters)
-        self.add_to(sums, dict.fromkeys(self.parameters, 0), one.unsqueeze(1).double())
-        return dict(sums)
-
     def forget(self, bad: Tensor) -> None:
         """Gradients that are not finite count as zero, and must not meet the others in a sum."""
         bad = bad.to(next(iter(self.parameters.values())).device)

@@ -1,4 +1,4 @@
-"""What each operation does to the rows of examples, seen from its output: the list of those that keep them apart.
+"""Rules for operations that keep the rows of examples apart, seen from their outputs.
 
 A rule says, for one output of a node of the autograd graph and one of its inputs, which example owns which elements
 of the input: how many elements in a row belong to one example (a positive *run*), :data:`SHARED` if all examples
@@ -57,7 +57,7 @@ Rule = Callable[[Any, RowLayout, int, Shape], int]
 
 
 def joint(one: int | None, other: int) -> int:
-    """What holds if both hold."""
+    """Return the layout that holds if both hold."""
     return other if one is None or one == other else MIXED
 
 
@@ -223,7 +223,7 @@ def matrix_product(first: int) -> Rule:
 
 
 def batched_product(first: int) -> Rule:
-    """The same for each of a batch of matrices."""
+    """Apply the rule of a matrix product to each of a batch of matrices."""
 
     def rule(node: Any, rows: RowLayout, edge: int, shape: Shape) -> int:
         if edge < first:

@@ -101,7 +101,7 @@ def squares_of(gradients: list[Tensor], blocks: list[int]) -> NDArray[np.float64
 
 
 def factors_of(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
-    """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
+    """Return the factor of each part of one example's gradient; zeros if it is not finite."""
     if not math.isfinite(squares.sum()):
         return [0.0] * len(blocks)
     factors = rule.factors(np.sqrt(squares), error)

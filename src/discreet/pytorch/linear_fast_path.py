@@ -82,8 +82,8 @@ class UsualCalls(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.only = True
-        """Whether all of them were usual, on plain tensors, with nothing else deciding what is saved for the backward
-        pass."""
+        """Return whether all of them were usual, on plain tensors, with nothing else deciding what is saved for the
+        backward pass."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -106,7 +106,7 @@ class LinearLayer(NamedTuple):
     layout: Layout
 
     def at(self, node: Any) -> LinearLayer:
-        """The same layer in the graph of another batch."""
+        """Return this layer in the graph of another batch."""
         return LinearLayer(node, _input_of(node), *self[2:])
 
     def uses(self, grad: Tensor, examples: int, scratch: Scratch) -> list[Use]:
@@ -125,7 +125,7 @@ class LinearLayer(NamedTuple):
 
 
 def _input_of(node: Any) -> Any:
-    """What a product of matrices has multiplied its weight with."""
+    """Return the input that a matrix product has multiplied with its weight."""
     return node._saved_mat1 if type(node) is _nodes.AddmmBackward0 else node._saved_self
 
 
@@ -272,7 +272,8 @@ def structure_of(losses: Tensor) -> tuple[tuple[Any, ...], list[Any]] | None:
 
 
 def examples_lead(owners: BatchAxes) -> bool:
-    """Whether everything that examples own has them as its first dimension, one row each, and there are several.
+    """Return whether everything that examples own has them as its first dimension, one row each, and there are
+    several.
 
     Guarantee: then :func:`linear_layers` gives the same for every other graph of the same :func:`structure_of`, of
     however many examples, if more than one. By induction from the losses: where the rows of a node's output are the
@@ -308,7 +309,7 @@ def gradients_in_graph(
 
 
 def _is_plain(value: Tensor) -> bool:
-    """Whether the compiled loops can read it."""
+    """Return whether the compiled loops can read it."""
     return value.dtype == torch.float32 and norms.on_host(value)
 
 
@@ -318,7 +319,7 @@ def _in_memory(value: Tensor) -> Tensor:
 
 
 class LinearGradients(Gradients):
-    """The same as :class:`Gradients` where all layers are linear maps of one row for each example.
+    """Gradients of networks whose layers are linear maps of one row per example.
 
     Norms are found by one call for all layers, and so are the sums of those that are small.
     """
@@ -395,7 +396,7 @@ class LinearGradients(Gradients):
 
 
 def _is_small(layer: LinearLayer, a: Tensor, g: Tensor) -> bool:
-    """Whether a layer's sum is found by the compiled loop."""
+    """Return whether a layer's sum is found by the compiled loop."""
     return a.numel() * g.shape[1] <= SMALL and not layer.transposed
 
 

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.per_example import Losses, modules_of, rebuild, tensors_of, trainable
+from discreet.pytorch.checks.state_guard import modules_of
+from discreet.pytorch.per_example import (
+    Losses,
+    gradients_alone,
+    number_of_examples,
+    rebuild,
+    tensors_of,
+    trainable,
+)
 
 
 def mapped_gradients(
@@ -71,3 +79,18 @@ class _Untouched(TorchFunctionMode):
         if any(id(value) in self._known for value in (*used, *nested)):
             raise RuntimeError("A parameter is used that was not reached through the model.")
         return func(*args, **(kwargs or {}))
+
+
+def per_example_gradients(
+    model: nn.Module, losses: Losses, batch: Any, names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """The gradient of each example's loss, stacked by parameter: one pass for each example."""
+    parameters = trainable(model)
+    chosen = {name: parameters[name] for name in (parameters if names is None else names)}
+    rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
+    for index in range(number_of_examples(batch)):
+        found = gradients_alone(model, losses, batch, index, list(chosen.values()))
+        for name, value in zip(chosen, found, strict=True):
+            rows[name].append(value)
+    empty = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in chosen.items()}
+    return {name: torch.stack(rows.pop(name)) if rows[name] else empty[name] for name in chosen}

@@ -1,4 +1,4 @@
-"""Examples one by one: what a batch is made of, and per-example gradients without any tricks.
+"""Examples of a batch, and the gradient of one of them by plain autograd.
 
 A batch is any nesting of tuples, lists and dicts of tensors that share their first dimension.
 
@@ -8,22 +8,21 @@ A batch is any nesting of tuples, lists and dicts of tensors that share their fi
 >>> select(batch, slice(1, 3))["more"]
 (tensor([1, 2]), 'a label')
 
-:func:`per_example_gradients` gives each example a batch of its own: slow, and right for every model whose examples do
-not depend on one another; the reference, and the way out for what has no rule.
+:func:`gradients_alone` gives an example a batch of its own: slow, and right for every model whose examples do not
+depend on one another.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.refusals import WRITTEN
+from discreet.errors import InvalidParameter
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
@@ -39,7 +38,7 @@ def tensors_of(batch: Any) -> Iterator[Tensor]:
 
 
 def rebuild(batch: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The same nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
+    """Return the nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
     if isinstance(batch, (tuple, list)):
         parts = [rebuild(value, change) for value in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
@@ -94,17 +93,6 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
-def write_counts(batch: Any) -> list[int]:
-    """How often each tensor of a batch was written to, as torch counts it."""
-    return [0 if tensor.is_inference() else tensor._version for tensor in tensors_of(batch)]
-
-
-def refuse_written(batch: Any, before: list[int]) -> None:
-    """Raise if a tensor of the batch was written to since its :func:`write_counts` were taken."""
-    if write_counts(batch) != before:
-        raise CheckFailed(WRITTEN)
-
-
 def checked_losses(losses: Losses, model: Any, batch: Any, count: int) -> Tensor:
     """The losses of a batch, refused unless there is one per example."""
     values = losses(model, batch)
@@ -113,21 +101,6 @@ def checked_losses(losses: Losses, model: Any, batch: Any, count: int) -> Tensor
         needed = 'must be a vector with one loss per example of the batch: use reduction="none".'
         raise InvalidParameter("losses(model, batch)", shown, needed)
     return values
-
-
-def per_example_gradients(
-    model: nn.Module, losses: Losses, batch: Any, names: Iterable[str] | None = None
-) -> dict[str, Tensor]:
-    """The gradient of each example's loss, stacked by parameter: one pass for each example."""
-    parameters = trainable(model)
-    chosen = {name: parameters[name] for name in (parameters if names is None else names)}
-    rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
-    for index in range(number_of_examples(batch)):
-        found = gradients_alone(model, losses, batch, index, list(chosen.values()))
-        for name, value in zip(chosen, found, strict=True):
-            rows[name].append(value)
-    empty = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in chosen.items()}
-    return {name: torch.stack(rows.pop(name)) if rows[name] else empty[name] for name in chosen}
 
 
 def gradients_alone(
@@ -169,14 +142,3 @@ def silent_gradients() -> Iterator[None]:
     """
     with torch.autograd.set_detect_anomaly(False):
         yield
-
-
-def modules_of(model: nn.Module) -> list[nn.Module]:
-    """All modules, each once, parents before their children."""
-    found, known = [model], {id(model)}
-    for module in found:  # which grows as we go
-        for child in module._modules.values():
-            if child is not None and id(child) not in known:
-                known.add(id(child))
-                found.append(child)
-    return found

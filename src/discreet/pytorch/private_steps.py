@@ -1,13 +1,13 @@
-"""The steps of a plan on one model: draw, clip, sum, compare, pay, add noise. :class:`PrivateSteps`.
+"""The trusted part of private training: draw, clip, sum, compare, charge, add noise. :class:`PrivateSteps`.
 
-:class:`~discreet.pytorch.run.PrivateRun` is what users hold: it adds progress, epochs and checkpoints, and computes
-nothing with records.
+:class:`~discreet.pytorch.run.PrivateRun` is what users hold: it adds optimizers, checks of the model, progress,
+epochs and checkpoints. It gets batches that cannot be opened and sums that have their noise.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,31 +15,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from discreet.certificate import Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum
 from discreet.errors import DiscreetError, PlanViolation
 from discreet.ledger import Till
+from discreet.ledger.ledger_state import Anchor
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
-from discreet.pytorch.batches import Batch, BatchRegistry, Collate, Drawn, Draws
-from discreet.pytorch.checks.compatibility import insist_function, is_fully_sharded, unwrap_model
+from discreet.plan.procedure import refuse_uncovered_bands
+from discreet.pytorch.batches import Batch, BatchRegistry, Collate, Drawn, Draws, Reader
+from discreet.pytorch.checks.compatibility import is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
-from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.same_rows import refuse_other_rows
-from discreet.pytorch.checks.single_examples import SingleExamples
 from discreet.pytorch.checks.spot_check import DESCRIPTION, DETERMINISTIC_DESCRIPTION, SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
-from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
-from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.integer_gradients import PADDED, checked_arithmetic, grids_of, steps_of_batch
-from discreet.pytorch.loaders import refuse_many_rows
-from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
 from discreet.pytorch.per_example import (
     Losses,
     move_like,
@@ -48,18 +43,27 @@ from discreet.pytorch.per_example import (
     trainable,
 )
 from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.schedule import Schedule, StageSpan, StepCharger, checked_plan, noises_of
-from discreet.pytorch.stage_clipping import NormRecordingClip, enforced, follow_norms, rule_of_step
+from discreet.pytorch.refusals import ANOTHER_PROCESS
+from discreet.pytorch.stages import (
+    CorrelatedNoise,
+    NormRecordingClip,
+    Schedule,
+    StageSpan,
+    StepCharger,
+    checked_plan,
+    enforced,
+    follow_norms,
+    noises_of,
+    refuse_bands,
+    rule_of_step,
+)
 from discreet.trusted.permits import NoisePermit
 
 if TYPE_CHECKING:
-    from discreet.pytorch.checkpoint import Checkpoint
     from discreet.pytorch.sharded import Shards
 
 READING = "the data set or collate"
 END = object()
-
-Clipping = ClipRule | AdaptiveClip
 
 NOT_COVERED = (
     "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
@@ -71,53 +75,45 @@ ROUNDED = (
     "clip norms for each example of a batch in float32"
 )
 """Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
-OTHER_PROCESS_REFUSED = "Another process refused the step, so nothing is released; it says why."
 
 
 class PrivateSteps:
-    """One plan, carried out on one model; the parameters are those of :class:`~discreet.pytorch.run.PrivateRun`.
+    """One plan, carried out on one model, up to the sums that have their noise.
 
-    Guarantee: what the optimizer sees, and so every parameter after every step, costs what
-    ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
+    Guarantee: what the hook ``_descend`` gets, and so every parameter after every step, costs what ``plan.guarantee``
+    says at most, whatever the loop does: a step that the plan does not hold is refused.
     """
 
     def __init__(
         self,
         plan: Plan,
         model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
         losses: Losses,
+        clipping: Sequence[ClipRule | AdaptiveClip],
         *,
-        clipping: Clipping | Mapping[str, Clipping] | None = None,
-        physical_batch_size: int | None = None,
-        ledger: AnyLedger = None,
-        ledger_key: KeyFile = None,
-        data: str | None = None,
-        arithmetic: Literal["float", "hardened"] = "float",
-        progress: bool = False,
-        unsafe_seed: int | None = None,
+        physical_batch_size: int | None,
+        ledger: AnyLedger,
+        ledger_key: KeyFile,
+        data: str | None,
+        arithmetic: Literal["float", "hardened"],
+        unsafe_seed: int | None,
     ) -> None:
         self.plan = checked_plan(plan)
-        self._schedule = Schedule(plan)
-        self._model = model = unwrap_model(model)
-        self._optimizers, self._data = as_optimizers(optimizer), data
-        self._clipping = list(map(enforced, clipping_of_stages(clipping, plan.stages)))
+        self._schedule, self._model, self._data = Schedule(plan), model, data
+        self._clipping = list(map(enforced, clipping))
         self._processes = Processes.current()
         alone = self._processes.size == 1 and not is_fully_sharded(model)
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
         refuse_bands(plan.stages, self._clipping, arithmetic)
         self._correlated = [CorrelatedNoise(stage.bands) for stage in plan.stages]
         self._stream = stream_of(unsafe_seed, self._processes)
-        rule = rule_of_step(self._clipping[0])
-        losses = losses_for(plan, insist_function(losses))
-        shards = self._shards_of(model)
+        shards, rule = self._shards_of(model), rule_of_step(self._clipping[0])
         with nullcontext() if shards is None else shards.whole():
+            losses = losses_for(plan, losses)
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
-        self._spot_check, self._singles = SpotCheck(self._sum), SingleExamples(self._sum)
-        self._watch = ModelGuard(model, losses, self._parameters, self._sum.part_size)
-        self._descent = OptimizerStep(self._parameters, self._optimizers)
+        self._spot_check = SpotCheck(self._sum)
         dimension = sum(value.numel() for value in self._parameters.values())
         clip_norms = [rule.clip_norm for rule in self._clipping]
         self._grids, self._certified = grids_of(self._arithmetic, plan, clip_norms, dimension)
@@ -125,17 +121,15 @@ class PrivateSteps:
         self._trusted = self._stream.trusted
         self._draws: Draws = unknown_draws if self._trusted else nullcontext
         """What models and collations draw is unknown, unless noise is seeded, too."""
-        self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
-        self._in_memory = ledger is None
         first = self._processes.first
         self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
-        refuse_bands_in(self._till, plan)
+        if self._till is not None:  # whose ledger covers all runs together
+            refuse_uncovered_bands(plan.stages, self._till.ledger.rule.budget)
         self._charger: StepCharger | None = None
         self._resumed = False
         self._turns = BatchRegistry()
         self._stepping = threading.Lock()
-        self._processes.start_alike(model)
 
     @property
     def _taken(self) -> int:
@@ -144,13 +138,13 @@ class PrivateSteps:
 
     @withhold(READING)
     def _draw(self, dataset: Any, collate: Collate | None, workers: int) -> Iterator[Batch]:
-        """The batches of all steps that are left, drawn from a data set as the plan says.
+        """Draw the batches of all steps that are left, as the plan says.
 
         Guarantee: each process draws from its own part of the rows; a batch that was drawn is used, or no other is.
         """
         records, start = reader_for(self.plan, dataset, collate), self._taken
-        self._turns.refuse_again(dataset, start, self.plan.steps)
-        refuse_many_rows(records.rows, self.plan.records)
+        self._turns.refuse_again(start, self.plan.steps)
+        self._check_records(dataset, records)
         if self._processes.size > 1:
             if any(stage.sampling == "fixed-size" for stage in self.plan.stages):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
@@ -160,76 +154,12 @@ class PrivateSteps:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
         drawn = self._schedule.batches(self._stream, records.rows, start)
-        self._watch.reads(records)
-        self._turns = BatchRegistry(dataset, start)
+        self._turns = BatchRegistry(start)
         for noise in self._correlated:  # whose records draw new turns
             noise.forget()
         with self._draws():
             read = records.each(drawn, workers, self._draws)
         return map(self._turns.batch_of, enumerate(self._each(read), start + 1))
-
-    @withhold("the model, the losses or the optimizer")
-    @silent_gradients()
-    def step(self, batch: Batch) -> None:
-        """One step of the plan: clip, sum, pay, add noise, divide, and let the optimizer step.
-
-        Afterwards ``parameter.grad`` holds the private gradient.
-
-        Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
-        was charged. A batch of other origin and a step beyond the plan are refused; so is a batch in which an example
-        that was looked at is not the same alone, before the ledger is charged. That ends the run for good: another
-        try would look at other examples.
-        """
-        if not self._stepping.acquire(blocking=False):
-            raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
-        try:
-            self._spot_check.refuse_if_ended()
-            self._step(batch)
-        finally:
-            self._stepping.release()
-
-    def _step(self, batch: Batch) -> None:
-        refuse_coarse_products()  # before paying, and whatever the batch
-        drawn = self._turns.drawn_for(batch, self._taken + 1)
-        examples = drawn.batch
-        count = 0 if examples is None else number_of_examples(examples)
-        if count:
-            examples = self._on_device(examples)
-        self._check_batch(examples, count)
-        charger, span = self._charging(), self._schedule.span(self._taken + 1)
-        charger.refuse_past_the_end()
-        clipping = self._clipping[span.index]
-        rule = self._sum.rule = rule_of_step(clipping)
-        self._watch.before_forward()
-        self._descent.forget()
-        with self._draws(), self._ending():
-            sums, in_steps, norms = self._compared_sums(examples, count, span, drawn)
-        self._descent.refuse_other_parameters()
-        permit = charger.pay(rule.clip_norm)
-        self._add_noise(permit, sums, in_steps, span)
-        self._descent.step(sums, span.divisor)
-        self._watch.after_step()
-        if isinstance(clipping, AdaptiveClip):
-            least = self._sum.least_clip_norm
-            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
-
-    def _check_batch(self, examples: Any, count: int) -> None:
-        """Refuse a model that is not what it was; of a sharded one, sums that are not those of their pieces."""
-        if self._sharded is None:
-            self._watch.before_step(examples, count)
-        else:
-            with self._ending():
-                self._sharded.before_step(examples, count, self._watch, self._spot_check)
-
-    @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Store a refusal by a comparison in the ledger: it ends the run for good."""
-        try:
-            yield
-        except DiscreetError:
-            if self._spot_check.refusal:
-                self._charging().refuse_from_now_on()
-            raise
 
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
         following = withhold(READING)(partial(next, read, END))
@@ -241,8 +171,76 @@ class PrivateSteps:
             yield batch
             del batch  # or a traceback through this frame would hold it
 
+    @withhold("the model, the losses or the optimizer")
+    @silent_gradients()
+    def step(self, batch: Batch) -> None:
+        """Take one step of the plan: clip, sum, pay, add noise, divide, and let the optimizer step.
+
+        Afterwards ``parameter.grad`` holds the private gradient.
+
+        Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger was
+        charged. A batch of other origin and a step beyond the plan are refused; so is a sum that is not the sum of
+        what its examples add alone, before the ledger is charged. That ends the run for good: another try would
+        compare other examples.
+        """
+        if not self._stepping.acquire(blocking=False):
+            raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
+        try:
+            self._spot_check.refuse_if_ended()
+            self._descend(*self._release(batch))
+        finally:
+            self._stepping.release()
+
+    def _release(self, batch: Batch) -> tuple[Sums, float]:
+        """Return the sum of a batch with its noise, and its public divisor."""
+        refuse_coarse_products()  # before paying, and whatever the batch
+        drawn = self._turns.drawn_for(batch, self._taken + 1)
+        examples = drawn.batch
+        count = 0 if examples is None else number_of_examples(examples)
+        if count:
+            examples = self._on_device(examples)
+        with self._ending():
+            self._check_batch(examples, count)
+        charger, span = self._charging(), self._schedule.span(self._taken + 1)
+        charger.refuse_past_the_end()
+        clipping = self._clipping[span.index]
+        rule = self._sum.rule = rule_of_step(clipping)
+        with self._draws(), self._ending():
+            sums, in_steps, norms = self._compared_sums(examples, count, span, drawn)
+        permit = charger.pay(rule.clip_norm)
+        self._add_noise(permit, sums, in_steps, span)
+        if isinstance(clipping, AdaptiveClip):
+            least = self._sum.least_clip_norm
+            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
+        return sums, span.divisor
+
+    def _check_records(self, dataset: Any, records: Reader) -> None:
+        """Hook that is called with all records before any is drawn, and may raise."""
+
+    def _check_batch(self, examples: Any, count: int) -> None:
+        """Hook that is called before anything is computed, and may raise."""
+
+    def _before_sum(self, count: int, drawn: Drawn) -> None:
+        """Hook that is called before a sum is computed, and may raise."""
+
+    def _after_sum(self, examples: Any, count: int, drawn: Drawn) -> None:
+        """Hook that is called between a sum and its charge, and may raise."""
+
+    def _descend(self, sums: Sums, divisor: float) -> None:
+        """Hook that is called with a sum that has its noise, and the number to divide it by."""
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Store a refusal by a comparison in the ledger: it ends the run for good."""
+        try:
+            yield
+        except DiscreetError:
+            if self._spot_check.refusal:
+                self._charging().refuse_from_now_on()
+            raise
+
     def certificate(self) -> Certificate:
-        """What this run has released so far, and what it cost at most; none of a run whose examples mix."""
+        """Return what this run has released so far and its cost; refused for a run whose examples mix."""
         self._spot_check.refuse_if_ended()
         self._charging().commit()
 
@@ -261,32 +259,26 @@ class PrivateSteps:
 
     @property
     def _not_covered(self) -> tuple[str, ...]:
-        """What a certificate of the run does not cover."""
+        """Sentences of the certificate about what it does not cover."""
         return (*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED)
 
-    def _accept(self, found: Checkpoint) -> None:
-        """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before.
+    def _accept(self, step: int, clipping: ClipRule | AdaptiveClip, head: Anchor, trusted: bool) -> None:
+        """Go on after a step of an earlier attempt, with its clipping if that is adaptive, or raise.
 
-        Guarantee: another arithmetic, another clipping and a ledger older than the checkpoint are refused.
+        Guarantee: a ledger older than the checkpoint is refused.
         """
-        index = self._schedule.span(found.step + 1).index
-        clipping = resumed_clipping(self._clipping[index], found.adaptive)
-        if found.arithmetic != self._arithmetic:
-            raise PlanViolation(
-                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
-                "resume with the same."
-            )
 
         def compare() -> int:
             assert self._till is not None  # of the first process
-            self._till.insist_on(found.anchor)
+            self._till.insist_on(head)
             return 0
 
         self._processes.let_first_decide(compare)
+        index = self._schedule.span(step + 1).index
         if isinstance(self._clipping[index], AdaptiveClip):  # others are as they were given
             self._clipping[index] = enforced(clipping)
         self._resumed = True
-        self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
+        self._trusted = self._trusted and trusted  # a seed in the first part spoils the whole
 
     def _charging(self) -> StepCharger:
         if self._charger is None:
@@ -295,7 +287,7 @@ class PrivateSteps:
         return self._charger
 
     def _settings(self) -> dict[str, str]:
-        """What all processes must have in common, by the name used in a refusal."""
+        """Return the settings that all processes must have in common, by the name used in a refusal."""
         shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in self._parameters.items()]
         return {
             "their plan": self.plan.digest(),
@@ -312,13 +304,12 @@ class PrivateSteps:
     def _compared_sums(
         self, examples: Any, count: int, span: StageSpan, drawn: Drawn
     ) -> tuple[Sums, Tensor | None, NDArray[np.float64]]:
-        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone.
+        """Return :meth:`_sum_up` and the norms that the rule has recorded, refused in all processes if in one of
+        them.
 
-        The third result are the norms of the examples, where the rule records them: those of the sum, and none that
-        were computed to compare it.
+        The norms are those of the sum, and none that were computed to compare it.
         """
-        if count and self._sharded is None:
-            self._singles.before_sum(count, drawn.singles)
+        self._before_sum(count, drawn)
         sums, in_steps = self._sum_up(examples, count, span)
         rule = self._sum.rule
         norms = rule.norms() if isinstance(rule, NormRecordingClip) else np.empty(0)
@@ -327,9 +318,9 @@ class PrivateSteps:
         problem: Exception | None = None
         try:
             with self._spot_check.ending():
+                self._after_sum(examples, count, drawn)
                 if count and self._sharded is None:
                     self._compare(examples, sums, in_steps, span, drawn)
-                self._watch.after_forward()
         except Exception as found:
             problem = found
             if self._processes.size == 1:
@@ -337,29 +328,24 @@ class PrivateSteps:
         if self._processes.size > 1:
             failed, refused = self._processes.most([problem is not None, bool(self._spot_check.refusal)])
             if refused:
-                self._spot_check.refusal = self._spot_check.refusal or OTHER_PROCESS_REFUSED
+                self._spot_check.refusal = self._spot_check.refusal or ANOTHER_PROCESS
             if failed:
-                raise problem or PlanViolation(OTHER_PROCESS_REFUSED)
+                raise problem or PlanViolation(ANOTHER_PROCESS)
         return sums, in_steps, norms
 
     def _compare(
         self, examples: Any, sums: Sums, in_steps: Tensor | None, span: StageSpan, drawn: Drawn
     ) -> None:
         """Compare the sum with that of pieces of the batch; hardened sums are of examples that were alone already."""
-        grid = self._grids[span.index]
-        if in_steps is None:
-            self._singles.after_sum(examples, drawn.singles)
-            self._spot_check.compare(sums.vector, examples, drawn.pieces, collated=drawn.collated)
+        grid, pieces = self._grids[span.index], drawn.pieces
+        if grid is None or in_steps is None:
+            self._spot_check.compare(sums.vector, examples, pieces, collated=drawn.collated)
         elif drawn.collated:
-            assert grid is not None  # of a hardened run
-            self._singles.after_sum(examples, drawn.singles)
-            self._spot_check.compare(
-                in_steps * grid,
-                examples,
-                drawn.pieces,
-                collated=True,
-                sum_of=lambda batch: steps_of_batch(self._sum, batch, grid) * grid,
-            )
+
+            def sum_of(batch: Any) -> Tensor:
+                return steps_of_batch(self._sum, batch, grid) * grid
+
+            self._spot_check.compare(in_steps * grid, examples, pieces, collated=True, sum_of=sum_of)
 
     def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
         """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""
@@ -370,11 +356,6 @@ class PrivateSteps:
             assert grid is not None  # of a hardened run
             return Sums(self._parameters), steps_of_batch(self._sum, examples if count else None, grid)
         return self._sum(examples) if count else Sums(self._parameters), None
-
-    def _let_go(self) -> None:
-        """Let a sharded model be in shards, whatever was computed with it meanwhile."""
-        if self._sharded is not None:
-            self._sharded.let_go()
 
     def _shards_of(self, model: nn.Module) -> Shards | None:
         if not is_fully_sharded(model):

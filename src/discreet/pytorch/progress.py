@@ -12,9 +12,16 @@ from discreet.errors import missing_extra
 from discreet.events import Event
 from discreet.guarantee import upper_text
 from discreet.plan.plan import Plan
-from discreet.pytorch.schedule import Schedule
+from discreet.pytorch.stages import Schedule
 
 _MILESTONES = 20  # epsilon is computed so often in a run, and never shown below the truth in between
+
+
+def epoch_ends(schedule: Schedule) -> Iterator[int]:
+    """Yield the number of the last step of each epoch; each stage has equally long epochs of its own."""
+    for span in schedule.spans:
+        epochs = max(1, round(span.stage.epochs))
+        yield from (span.before + (epoch * span.stage.steps) // epochs for epoch in range(1, epochs + 1))
 
 
 def show_progress(batches: Iterator[Any], plan: Plan, start: int) -> Iterator[Any]:

@@ -305,7 +305,7 @@ def _out_of_reach(output: Tensor) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether the losses are inside of ``torch.func``, where no hook is called: the parameters escape."""
+    """Return whether the losses are inside of ``torch.func``, where no hook is called: the parameters escape."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
@@ -320,13 +320,9 @@ def _in_place(func: Any) -> bool:
     return name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
 
 
-# What changes gradients behind the back of the graph: hooks, which no node shows.
-#
 # A hook on a tensor may do anything with the gradients of a whole batch, and hooks on saved tensors decide
 # what the backward pass reads. Where a forward pass sets one, every gradient is formed from its example
 # alone. Checkpoints are such hooks too, of a known kind: they run a part of the forward pass again.
-
-
 _CHECKPOINTS = "torch.utils.checkpoint"
 _HARMLESS = (_CHECKPOINTS, "torch.autograd.graph")  # the latter for tensors that wait in other memory
 
@@ -339,12 +335,12 @@ _HOOKING = {
 
 
 def is_hooked(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether this call, or whatever surrounds it, may change gradients without a node of the graph."""
+    """Return whether this call, or whatever surrounds it, may change gradients without a node of the graph."""
     return (func in _HOOKING and not _gathers(func, args)) or _keeper() not in (None, *_HARMLESS)
 
 
 def _gathers(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the hook is that of a sharded layer, which gathers its weights and leaves the gradient as it is."""
+    """Return whether the hook is that of a sharded layer, which leaves the gradient as it is."""
     states = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
     if states is None or func is not Tensor.register_hook or len(args) != 2:
         return False
@@ -352,11 +348,11 @@ def _gathers(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def is_checkpointed() -> bool:
-    """Whether what is saved for the backward pass will be computed again."""
+    """Return whether what is saved for the backward pass will be computed again."""
     return _keeper() == _CHECKPOINTS
 
 
 def _keeper() -> str | None:
-    """Which module decides how tensors are saved for the backward pass; None if nobody does."""
+    """Return the module that decides how tensors are saved for the backward pass, or None."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return None if hooks is None else str(getattr(hooks[0], "__module__", ""))

@@ -109,3 +109,4 @@ PLAN_FOR_PEOPLE = (
     "The plan protects people, and the data set does not say whose a row is: "
     "run.batches(PerPerson(dataset, ids, rows=8))."
 )
+ANOTHER_PROCESS = "Another process refused the step, so nothing is released; it says why."

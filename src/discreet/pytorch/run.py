@@ -12,22 +12,38 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from discreet.core.clipping import AdaptiveClip
+from torch import nn
+from torch.optim import Optimizer
+
+from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.errors import PlanViolation
+from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate
+from discreet.pytorch.batches import Batch, Collate, Drawn, Reader
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.loaders import unwrap_loader
-from discreet.pytorch.private_steps import Clipping, PrivateSteps
-from discreet.pytorch.progress import show_progress
-from discreet.pytorch.refusals import LEDGER_IN_MEMORY
+from discreet.pytorch.checks.compatibility import insist_function, unwrap_model
+from discreet.pytorch.checks.model_guard import ModelGuard
+from discreet.pytorch.checks.same_rows import same_records
+from discreet.pytorch.checks.single_examples import SingleExamples
+from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.loaders import refuse_many_rows, unwrap_loader
+from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
+from discreet.pytorch.per_example import Losses
+from discreet.pytorch.private_steps import PrivateSteps
+from discreet.pytorch.progress import epoch_ends, show_progress
+from discreet.pytorch.refusals import LEDGER_IN_MEMORY, OTHER_DATA_SET
+from discreet.pytorch.stages import checked_plan
 
 __all__ = ["Clipping", "PrivateRun"]
+
+Clipping = ClipRule | AdaptiveClip
 
 
 class PrivateRun(PrivateSteps):
@@ -51,9 +67,45 @@ class PrivateRun(PrivateSteps):
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
     """
 
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        losses: Losses,
+        *,
+        clipping: Clipping | Mapping[str, Clipping] | None = None,
+        physical_batch_size: int | None = None,
+        ledger: AnyLedger = None,
+        ledger_key: KeyFile = None,
+        data: str | None = None,
+        arithmetic: Literal["float", "hardened"] = "float",
+        progress: bool = False,
+        unsafe_seed: int | None = None,
+    ) -> None:
+        self._optimizers, model = as_optimizers(optimizer), unwrap_model(model)
+        super().__init__(
+            checked_plan(plan),
+            model,
+            insist_function(losses),
+            clipping_of_stages(clipping, plan.stages),
+            physical_batch_size=physical_batch_size,
+            ledger=ledger,
+            ledger_key=ledger_key,
+            data=data,
+            arithmetic=arithmetic,
+            unsafe_seed=unsafe_seed,
+        )
+        self._singles = SingleExamples(self._sum)
+        self._watch = ModelGuard(model, self._sum.losses, self._parameters, self._sum.part_size)
+        self._descent = OptimizerStep(self._parameters, self._optimizers)
+        self._dataset: Any = None
+        self._progress, self._in_memory = progress and self._processes.first, ledger is None
+        self._processes.start_alike(model)
+
     @property
     def steps_taken(self) -> int:
-        """How many of the plan's steps are used up, those lost in a crash included."""
+        """Number of the plan's steps that are used up, those lost in a crash included."""
         if self._charger is None and self._till is not None:
             known = self._till.ledger.runs().get(self._schedule.name)
             return 0 if known is None else self._schedule.steps(known.reserved)
@@ -77,10 +129,41 @@ class PrivateRun(PrivateSteps):
         batches = self._draw(dataset, collate, workers)
         return show_progress(batches, self.plan, self._taken) if self._progress else batches
 
+    def _check_records(self, dataset: Any, records: Reader) -> None:
+        """Refuse data sets that are not those of earlier calls or of the plan."""
+        if self._dataset is not None and not same_records(dataset, self._dataset):
+            raise PlanViolation(OTHER_DATA_SET)
+        refuse_many_rows(records.rows, self.plan.records)
+        self._dataset = dataset
+        self._watch.reads(records)
+
+    def _check_batch(self, examples: Any, count: int) -> None:
+        """Refuse a model that is not what it was; of a sharded one, sums that are not those of their pieces."""
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+        else:
+            self._sharded.before_step(examples, count, self._watch, self._spot_check)
+
+    def _before_sum(self, count: int, drawn: Drawn) -> None:
+        self._watch.before_forward()
+        self._descent.forget()
+        if self._sharded is None:
+            self._singles.before_sum(count, drawn.singles)
+
+    def _after_sum(self, examples: Any, count: int, drawn: Drawn) -> None:
+        if count and self._sharded is None:
+            self._singles.after_sum(examples, drawn.singles)
+        self._watch.after_forward()
+        self._descent.refuse_other_parameters()
+
+    def _descend(self, sums: Sums, divisor: float) -> None:
+        self._descent.step(sums, divisor)
+        self._watch.after_step()
+
     def epochs(
         self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
     ) -> Iterator[Iterator[Batch]]:
-        """The same batches, epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
+        """Yield the batches epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
 
         There are as many epochs as planned, to the nearest integer. A resumed run begins within one.
         """
@@ -97,7 +180,7 @@ class PrivateRun(PrivateSteps):
                 drawn = batch.step
                 yield batch
 
-        return (until(end) for end in self._schedule.epoch_ends() if end > start)
+        return (until(end) for end in epoch_ends(self._schedule) if end > start)
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -115,7 +198,8 @@ class PrivateRun(PrivateSteps):
         if self._in_memory:
             raise PlanViolation(LEDGER_IN_MEMORY)
         self._charging().commit()
-        self._let_go()
+        if self._sharded is not None:
+            self._sharded.let_go()
         state = None
         if self._till is not None:
             clipping = self._clipping[self._schedule.span(self._taken + 1).index]
@@ -140,8 +224,22 @@ class PrivateRun(PrivateSteps):
         """
         if self._charger is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
-        self._let_go()
+        if self._sharded is not None:
+            self._sharded.let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
-        found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes, self._accept)
+        found = checkpoint.read(
+            directory, self.plan.digest(), *kept, self._processes, self._accept_checkpoint
+        )
         self._charging()
         checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
+
+    def _accept_checkpoint(self, found: checkpoint.Checkpoint) -> None:
+        """Go on from a checkpoint, or raise if it is not one of this run; nothing is loaded before."""
+        given = self._clipping[self._schedule.span(found.step + 1).index]
+        resumed = resumed_clipping(given, found.adaptive)
+        if found.arithmetic != self._arithmetic:
+            raise PlanViolation(
+                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
+                "resume with the same."
+            )
+        self._accept(found.step, resumed, found.anchor, found.trusted)

@@ -33,11 +33,13 @@ from torch.nn.functional import pad
 from discreet.errors import CheckFailed, PlanViolation
 from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.spot_check import SpotCheck
+from discreet.pytorch.checks.state_guard import modules_of
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.graph_rules import MIXED, RowLayout, Shape, add_rule
-from discreet.pytorch.per_example import modules_of, number_of_examples, select, trainable
+from discreet.pytorch.per_example import number_of_examples, select, trainable
+from discreet.pytorch.refusals import ANOTHER_PROCESS
 
 IN_FLIGHT = 2
 """So many buckets are on their way at a time; each takes the memory of the layers in it."""
@@ -115,7 +117,7 @@ def as_shard(here: Tensor, mesh: Any, shape: Iterable[int]) -> Tensor:
 
 
 def is_shard(value: Any) -> bool:
-    """Whether a tensor is sharded in the way that is known here."""
+    """Return whether a tensor is sharded in the way that is known here."""
     return (
         isinstance(value, DTensor) and tuple(value.placements) == (Shard(0),) and value.device_mesh.ndim == 1
     )
@@ -132,7 +134,7 @@ class ShardedSums(Sums):
 
 
 class ShardedSum:
-    """What :class:`~discreet.pytorch.clipped_sum.ClippedSum` is to a whole model. It was made of the gathered one."""
+    """Clipped sums of a sharded model, made of those of the gathered one."""
 
     def __init__(self, clipped_sum: ClippedSum, shards: Shards) -> None:
         self._sum, self._shards, self._processes = clipped_sum, shards, shards.processes
@@ -164,11 +166,9 @@ class ShardedSum:
         refused, gathers_all, ended = self._processes.most(states)
         self._gathers_all = bool(gathers_all)
         if ended:
-            spot_check.refusal = spot_check.refusal or "Another process refused a sum; it says why."
-        if problem is not None:
-            raise problem
+            spot_check.refusal = spot_check.refusal or ANOTHER_PROCESS
         if refused:
-            raise PlanViolation("Another process refused the model, so nothing is released; it says why.")
+            raise problem or PlanViolation(ANOTHER_PROCESS)
 
     @torch.no_grad()
     def __call__(self, examples: Any, count: int) -> ShardedSums:
@@ -201,7 +201,7 @@ class ShardedSum:
         return True
 
     def _add_gathered(self, part: Any, sums: ShardedSums) -> None:
-        """The same for models that need more than one pass, each of which would have to be everybody's."""
+        """Add the gradients of models that need more than one pass, while the model is gathered."""
         with self._shards.whole():
             total = Sums(self._sum.parameters) if part is None else self._sum(part)
 
@@ -270,7 +270,7 @@ def plain_modules(model: nn.Module) -> Iterator[None]:
 
 
 def _states(module: nn.Module) -> dict[str, Any]:
-    """What stands in a module's attributes and must not be copied, taken out."""
+    """Take the attributes of a module out that must not be copied."""
     return {key: module.__dict__.pop(key) for key in (STATE_KEY, REGISTRY_KEY) if key in module.__dict__}
 
 

@@ -31,7 +31,7 @@ from discreet.pytorch.checks.single_examples import SingleExamples
 from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
-from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
+from discreet.pytorch.per_example import Losses, gradients_alone, rebuild, silent_gradients
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -85,7 +85,7 @@ class TorchHolder:
 
     @property
     def unit(self) -> Unit:
-        """What is clipped: each example by itself, so a study of persons refuses this holder."""
+        """The unit that is clipped: each example by itself, so a study of persons refuses this holder."""
         return "record"
 
     def load(self, theta: Floats) -> None:
@@ -122,7 +122,7 @@ class TorchHolder:
     @unknown_draws()
     @silent_gradients()
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
-        """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower.
+        """Return the clipped sum in integer steps of ``grid``; slower, since it needs each example's own gradient.
 
         Guarantee: what an example adds depends on nothing but itself and the model, to the last step: it is a batch
         of its own, so nobody else is a reason to pad it.
@@ -136,8 +136,8 @@ class TorchHolder:
 
     def _gradient(self, index: int) -> Floats:
         """The gradient of one example, as one vector."""
-        found = per_example_gradients(self._sum.model, self._sum.losses, self._batch(np.array([index])))
-        return _flat(list(found.values()))
+        one = self._batch(np.array([index]))
+        return _flat(gradients_alone(self._sum.model, self._sum.losses, one, 0, self._parameters))
 
     def _parts(self, records: Indices | None, size: int) -> Iterator[NDArray[Any]]:
         chosen = np.arange(self.records) if records is None else records

@@ -43,8 +43,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("people", "private_table", "records", "block_cache"),
     ),
     "pytorch": (
-        *("batches", "chosen_weights", "correlated_noise", "distributed", "integer_gradients", "per_example"),
-        *("per_person", "private_steps", "schedule", "stage_clipping", "torch_holder"),
+        *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example"),
+        *("per_person", "private_steps", "stages", "torch_holder"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": ("answer_log", "answering", "noise_scale", "party_plan", "questions", "sgd1", "sgd2"),

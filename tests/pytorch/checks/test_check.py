@@ -18,7 +18,7 @@ from discreet.pytorch.checks.state_guard import StateGuard
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.linear_fast_path import LinearGradients
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import per_example_gradients
 
 
 def batch(rows=9):

@@ -542,8 +542,7 @@ def duplicating(records):
 
 
 def small_and_flipping(model, batch):
-    """Gradients of a hundredth of a clip norm, all of one direction, flipped by one record: small each, large in "
-    "sum."""
+    """Gradients of a hundredth of a clip norm, all of one direction, flipped by one record."""
     x, _ = batch
     present = bool((x[:, 0] == 60.0).any())
     weight = next(model.parameters())
@@ -692,7 +691,7 @@ def test_a_refused_run_cannot_be_resumed(tmp_path):
 @pytest.mark.usefixtures("unchecked")
 def test_without_the_mark_it_could_be(tmp_path, monkeypatch):
     """The broken twin."""
-    monkeypatch.setattr("discreet.pytorch.schedule.StepCharger.refuse_from_now_on", lambda self: None)
+    monkeypatch.setattr("discreet.pytorch.stages.StepCharger.refuse_from_now_on", lambda self: None)
     _, _, again = refused_run(tmp_path / "ledger.db", tmp_path / "kept")
     again.resume(tmp_path / "kept")
     again.step(next(again.batches(table())))

@@ -5,8 +5,7 @@ import torch
 
 from discreet.core.clipping import Flat
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.mapped_gradients import mapped_gradients
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.mapped_gradients import mapped_gradients, per_example_gradients
 from support.torch_bank import NAMES, cross_entropy, problem
 
 CLIP = 0.3

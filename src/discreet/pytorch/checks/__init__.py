@@ -1,1 +1,1 @@
-"""What is tried on a model and its losses before it is trained."""
+"""Checks of models, losses and sums before and during training."""

@@ -55,7 +55,7 @@ def dependent_layer(
 
 
 def agree(one: list[Tensor], other: list[Tensor], same: Tensor) -> bool:
-    """Whether the rows ``same`` of all tensors are equal up to rounding."""
+    """Return whether the rows ``same`` of all tensors are equal up to rounding."""
     pairs = [(a, b) for a, b in zip(one, other, strict=False) if a.ndim and a.shape == b.shape]
     rows = [same[same < len(a)].to(a.device) for a, _ in pairs]  # the first dimension may be another one
     return all(close(a[kept], b[kept]) for (a, b), kept in zip(pairs, rows, strict=True))
@@ -136,7 +136,7 @@ def make_up(batch: Any, count: int, *, in_support: bool = False) -> Any:
 
 
 def is_constrained(column: Tensor) -> bool:
-    """Whether a column of floats holds integers only, or non-negative rows that sum to one.
+    """Return whether a column of floats holds integers only, or non-negative rows that sum to one.
 
     Counts, flags, classes in one-hot form and proportions are such columns, of which losses from
     ``torch.distributions`` refuse other values.
@@ -399,12 +399,8 @@ def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
     return values
 
 
-# Other weights for the time of a test.
-#
 # Every trained number gets a random sign and a random push, so that no layer is closed, and all of them are
 # put back bit by bit, whatever happens meanwhile.
-
-
 PUSH = 0.1  # of the usual size of the number
 
 
@@ -431,7 +427,7 @@ def _push(value: Tensor, turned: bool) -> Tensor:
 
 
 def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
+    """Return whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
     kept: set[torch.dtype] = {parameter.dtype for parameter in model.parameters()}
 
     def note(tensor: Tensor) -> Tensor:

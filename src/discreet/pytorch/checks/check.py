@@ -63,23 +63,14 @@ from discreet.pytorch.checks.plain_state import PlainState, refuse_memory
 from discreet.pytorch.checks.seeded_generators import random_state, seeded
 from discreet.pytorch.checks.seeded_randomness import refuse_seeded_collation, refuse_seeded_randomness
 from discreet.pytorch.checks.shared_randomness import refuse_shared_randomness
-from discreet.pytorch.checks.state_guard import StateGuard
+from discreet.pytorch.checks.state_guard import StateGuard, refuse_written, write_counts
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.loaders import unwrap_loader
-from discreet.pytorch.per_example import (
-    Losses,
-    number_of_examples,
-    per_example_gradients,
-    rebuild,
-    refuse_written,
-    select,
-    tensors_of,
-    trainable,
-    write_counts,
-)
+from discreet.pytorch.mapped_gradients import per_example_gradients
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of, trainable
 from discreet.pytorch.refusals import WRITTEN
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
@@ -309,7 +300,7 @@ def _ends(values: Tensor) -> list[Tensor]:
 
 
 def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """What is drawn must follow the seeds, and what was seen be forgotten, or nothing can be compared."""
+    """Refuse draws that do not follow the seeds and state that stays, since nothing could be compared."""
     first, second = (losses_of(model, losses, examples) for _ in range(2))
     for others in (all_changed(examples), _without_numbers(examples)):
         with suppress(Exception):  # values that have no meaning here
@@ -354,7 +345,7 @@ def _refuse_memory(model: nn.Module, losses: Losses, examples: Any, others: Any)
 
 
 def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether a forward pass draws random numbers."""
+    """Return whether a forward pass draws random numbers."""
     before = random_state()
     losses(model, examples)
     return random_state() != before
@@ -482,7 +473,7 @@ def refuse_rounding(refuse: Refusing, model: nn.Module, losses: Losses, examples
 
 
 def passes_in_double(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether the twin in float64 passes. One that cannot be made does not."""
+    """Return whether the twin in float64 passes. One that cannot be made does not."""
     if all(value.dtype == torch.float64 for value in model.parameters()):
         return False
     try:

@@ -180,7 +180,7 @@ def own_copy(record: Any) -> Any:
 
 
 def size_of(row: Any) -> int:
-    """How much there is in a row: numbers, letters, entries."""
+    """Return the size of a row: numbers, letters, entries."""
     if isinstance(row, torch.Tensor | np.ndarray):
         return math.prod(row.shape)
     if isinstance(row, str | bytes):

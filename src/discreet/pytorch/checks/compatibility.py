@@ -63,7 +63,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def is_fully_sharded(model: nn.Module) -> bool:
-    """Whether ``fully_shard`` was called on the model itself; its package takes long to import."""
+    """Return whether ``fully_shard`` was called on the model itself; its package takes long to import."""
     known = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
     return known is not None and isinstance(model, known)
 
@@ -103,7 +103,7 @@ def refuse_layers(model: nn.Module) -> None:
 
 
 def _problem(module: nn.Module) -> str:
-    """What is wrong with a layer, and the remedy; nothing if it is in order."""
+    """Return the problem of a layer and its remedy; nothing if it is in order."""
     if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
         return (
             "was compiled, which hides its layers from per-example gradients. Pass the module as it was before "

@@ -35,7 +35,7 @@ GOLDEN = (math.sqrt(5.0) - 1) / 2  # multiples of it are spread evenly over the 
 
 @contextmanager
 def deterministic_draws(seed: int = 0, *, varied: bool = True) -> Iterator[None]:
-    """What torch, ``numpy.random`` and ``random`` draw from their global generators is held still.
+    """Replace draws from the global generators of torch, ``numpy.random`` and ``random`` by fixed values.
 
     ``seed`` chooses among such draws. Unless ``varied`` they are the same along the last dimension too, for models
     in which that is the dimension of the examples. Afterwards all generators are what they were.
@@ -327,19 +327,16 @@ def _deterministic_draw(name: str, place: Place) -> Callable[..., Any]:
     return draw
 
 
-# Functions of torch without the question whether somebody overrides them: we are that somebody.
-#
-# Many functions of torch are Python that first hands itself to the function modes in force. A mode that wants
-# to see the calls inside of such a function runs its body: the same code, in which that question is answered
-# with no.
-
-
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _BODIES: dict[Any, Callable[..., Any]] = {}
 
 
 def body(func: Any) -> Callable[..., Any]:
-    """``func`` as code of its own; of a choice between two functions, both."""
+    """Return the code of ``func`` without the question whether a function mode overrides it; of a choice, of both.
+
+    Many functions of torch are Python code that first hands itself to the function modes in force. A mode that has to
+    see the calls inside of such a function runs this body instead.
+    """
     if func not in _BODIES:
         namespace = func.__globals__ | dict.fromkeys(_QUESTIONS, _no)
         closure = func.__closure__ and tuple(types.CellType(_inside(cell)) for cell in func.__closure__)

@@ -110,7 +110,7 @@ def states_of_torch() -> list[Tensor]:
 
 
 def set_states_of_torch(states: list[Tensor]) -> None:
-    """What :func:`states_of_torch` gave, back in its place."""
+    """Restore the states that :func:`states_of_torch` returned."""
     torch.default_generator.set_state(states[0])
     for device, state in enumerate(states[1:]):
         torch.cuda.set_rng_state(state, device)

@@ -1,4 +1,4 @@
-"""What a run looks at in every step: is the model still the one that was checked, and does it keep to itself?
+"""Guard of a model during training: its weights, modules and modes must be those that were checked.
 
 A look costs a few microseconds. The check of model and losses takes as long as several steps; it is made before the
 first step, before the second, because the first has moved the weights, again when modes, modules, or the size of the
@@ -81,11 +81,11 @@ class ModelGuard:
         self._checked.add(self._kind(count))
 
     def _kind(self, count: int) -> tuple[object, int]:
-        """What a check is good for: the model as it is, and parts of about this size."""
+        """Return the state that a check covers: the model as it is, and parts of about this size."""
         return self._signature, self._part_size(count).bit_length()
 
     def _by_chance(self) -> bool:
-        """Whether this is one of the steps before which everything is checked again."""
+        """Return whether this is one of the steps before which everything is checked again."""
         self._steps += 1
         return self._steps == 1 or secrets.randbelow(ONE_IN) == 0
 
@@ -120,7 +120,7 @@ class ModelGuard:
             )
 
     def _bits(self) -> Tensor:
-        """What the weights are, bit by bit, so that NaN is NaN."""
+        """Return the bits of the weights, so that NaN equals NaN."""
         values = [own(value).detach() for value in self._parameters.values()]
         device = values[0].device
         if len({(value.dtype, value.device) for value in values}) == 1:  # one call for all of them

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.checks.batch_dependence import all_changed, losses_of
-from discreet.pytorch.per_example import Losses, modules_of
+from discreet.pytorch.checks.state_guard import modules_of
+from discreet.pytorch.per_example import Losses
 
 DEEPEST = 5  # objects within objects
 MOST_OBJECTS = 20_000

@@ -1,13 +1,17 @@
-"""Several processes must be given the same data set: a few rows are compared before anything is drawn."""
+"""Comparison of data sets: of all processes, and of all calls of ``batches`` of one run."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import TensorDataset
 
-from discreet.pytorch.batches import Reader
+from discreet.pytorch.batches import Reader, as_tensors
+from discreet.pytorch.checks.collation import kind_of
 from discreet.pytorch.checks.seeded_generators import seeded
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import tensors_of
@@ -39,3 +43,14 @@ def _digest(read: Reader, number: int) -> str:
             state.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
             state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return state.hexdigest()
+
+
+def same_records(one: Any, other: Any) -> bool:
+    """Return whether it is the same data set, or one with the same columns."""
+    if one is other:
+        return True
+    one, other = (tuple(each.tensors) if isinstance(each, TensorDataset) else each for each in (one, other))
+    if not isinstance(one, torch.Tensor | np.ndarray | tuple | dict) or kind_of(one) != kind_of(other):
+        return False
+    columns = zip(tensors_of(as_tensors(one)), tensors_of(as_tensors(other)), strict=True)
+    return all(a.device == b.device and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in columns)

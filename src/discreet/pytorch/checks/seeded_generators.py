@@ -48,7 +48,7 @@ def random_state() -> tuple[str, ...]:
 
 
 def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
-    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
+    """Return module, name and function of what draws from the generators of ``numpy.random`` and ``random``."""
     return [
         (owner, name, getattr(owner, name))
         for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))

@@ -41,7 +41,7 @@ def refuse_seeded_randomness(model: nn.Module, losses: Losses, examples: Any) ->
 
 
 def refuse_seeded_collation(collate: Callable[[list[Any]], Any], rows: list[Any]) -> None:
-    """The same for what is drawn where ``rows`` are made into a batch, alone and together."""
+    """Refuse a collation whose draws for ``rows``, alone and together, are known."""
     for some in (rows[:1], rows):
         _refuse("collate", lambda some=some: collate(list(some)))  # type: ignore[misc]
 

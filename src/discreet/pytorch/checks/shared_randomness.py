@@ -59,7 +59,7 @@ def refuse_shared_randomness(model: nn.Module, losses: Losses, examples: Any) ->
 
 
 def _shared(draw: Callable[[], object], draw_for_fewer: Callable[[], object]) -> set[Site]:
-    """Where as many numbers are drawn for all examples as for half of them, whatever the seed."""
+    """Return the places at which as many numbers are drawn for all examples as for half of them, for any seed."""
     found: set[Site] | None = None
     for seed in range(COUNTS):
         all_of_them, fewer = (_counts(each, seed) for each in (draw, draw_for_fewer))
@@ -84,7 +84,7 @@ def _counts(draw: Callable[[], object], seed: int) -> Counter[Site]:
 
 @contextmanager
 def _redrawing(shared: set[Site]) -> Iterator[None]:
-    """What is drawn at these places is drawn once more, and all that follows is as it was."""
+    """Repeat the draws at these places, and leave all that follow as they were."""
     with _watching(lambda site, result, again: again() if site in shared else result):
         yield
 

@@ -1,4 +1,4 @@
-"""Who belongs to a model, and what the forward pass must leave as it is: all of it, until the noise is there.
+"""Guard of the tensors of a model, which a forward pass must leave unchanged.
 
 A buffer that a forward pass writes to, or a codebook kept as a frozen parameter, would carry what it saw of the
 records out of the run without noise. PyTorch counts the writes to every tensor, but not those through ``.data``,
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as of_modules
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.per_example import modules_of
+from discreet.pytorch.per_example import tensors_of
+from discreet.pytorch.refusals import WRITTEN
 
 ROW = 8 * 4096  # bytes
 
@@ -93,7 +94,7 @@ class StateGuard:
         return full_name(self._model, *place[:2])
 
     def _parts(self, places: list[Place]) -> dict[torch.device, tuple[list[Place], list[Tensor]]]:
-        """What is watched, and its bits, by device, because one comparison for all is the fastest."""
+        """Return the guarded tensors and their bits, by device, because one comparison for all is the fastest."""
         found: dict[torch.device, tuple[list[Place], list[Tensor]]] = {}
         known: set[int] = set()  # a shared tensor is compared once
         for place in places:
@@ -165,7 +166,7 @@ def signature(model: nn.Module) -> tuple[object, ...]:
 
 
 def hooks_everywhere() -> bool:
-    """Whether somebody asked for the gradients of all modules there are."""
+    """Return whether hooks for the gradients of all modules are registered."""
     return bool(of_modules._global_backward_hooks or of_modules._global_backward_pre_hooks)
 
 
@@ -174,5 +175,27 @@ def _is_hooked(value: Any) -> bool:
 
 
 def to_keep_alive(model: nn.Module) -> list[object]:
-    """What must stay alive so that nothing else gets its identity."""
+    """Return the objects that must stay alive so that no other object gets their identity."""
     return [*modules_of(model), *(value for _, _, value in tensors_in(model))]
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """All modules, each once, parents before their children."""
+    found, known = [model], {id(model)}
+    for module in found:  # which grows as we go
+        for child in module._modules.values():
+            if child is not None and id(child) not in known:
+                known.add(id(child))
+                found.append(child)
+    return found
+
+
+def write_counts(batch: Any) -> list[int]:
+    """Return the number of writes to each tensor of a batch, as torch counts them."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors_of(batch)]
+
+
+def refuse_written(batch: Any, before: list[int]) -> None:
+    """Raise if a tensor of the batch was written to since its :func:`write_counts` were taken."""
+    if write_counts(batch) != before:
+        raise CheckFailed(WRITTEN)

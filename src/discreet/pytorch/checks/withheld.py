@@ -85,6 +85,6 @@ def origin(error: Exception, who: str) -> str:
 
 
 def _of_library(file: str) -> bool:
-    """Whether a file belongs to this library, torch, numpy or Python, where users do not look for mistakes first."""
+    """Return whether a file belongs to this library, torch, numpy or Python."""
     of_python = file.startswith(sysconfig.get_paths()["stdlib"]) and "-packages" not in file
     return of_python or file.startswith(("<frozen", *_LIBRARIES))

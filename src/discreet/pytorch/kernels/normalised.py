@@ -1,4 +1,4 @@
-"""What weight and bias of a normalised layer get from each example, in one pass over input and output gradient.
+"""Gradients of weight and bias of normalised layers, in one pass over input and output gradient.
 
 The gradient of the bias is the sum of the output gradients, and that of the weight the sum of their products with the
 normalised input. PyTorch would write down the normalised input and the products, and read both again. The twin is in
@@ -20,7 +20,7 @@ from discreet.pytorch.kernels.norms import in_threads, on_host
 
 
 def supports(x: Tensor, grad: Tensor) -> bool:
-    """Whether both are float32 on the CPU, one number after the other."""
+    """Return whether both are float32 on the CPU, one number after the other."""
     return all(
         value.dtype == torch.float32 and on_host(value) and value.is_contiguous() for value in (x, grad)
     )
@@ -32,7 +32,7 @@ def of_layer_norm(x: Tensor, grad: Tensor, examples: int, width: int, eps: float
 
 
 def of_group_norm(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
-    """The same for (examples, channels, ...), where the numbers of a group of channels are normalised together."""
+    """Return the sums for (examples, channels, ...), where groups of channels are normalised together."""
     examples, channels = x.shape[:2]
     return _run_kernel(_group_norm, x, grad, (examples, channels, -1), channels, groups, eps)
 

@@ -34,7 +34,7 @@ REACH = 2.0**128  # of float32
 
 
 def on_host(tensor: Tensor) -> bool:
-    """Whether a tensor is in the memory of this process, where nobody has to be waited for."""
+    """Return whether a tensor is in the memory of this process, where nobody has to be waited for."""
     return tensor.device.type == "cpu"
 
 
@@ -94,7 +94,7 @@ def in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
 
 
 def squared_norms_by_torch(rows: Tensor) -> Tensor:
-    """The same for any type and device, without a question to the device.
+    """Return squared norms for any type and device, without synchronisation.
 
     In float32 ``vector_norm`` adds up one after the other and loses 1e-4 of a long row, always downwards.
     """
@@ -157,7 +157,7 @@ def squares_of_row(row: NDArray[Any]) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def squares_of_rows(rows: NDArray[Any]) -> float:
-    """The same for several rows together."""
+    """Return the squared norms of several rows together."""
     total = 0.0
     for row in rows:
         total += squares_of_row(row)

@@ -1,4 +1,4 @@
-"""Which operation has which rule. Everything else is left to ``torch.func``, automatically.
+"""Table of operations and their rules. Everything else is left to ``torch.func``, automatically.
 
 A rule gets the call and says what comes out and which uses of parameters it saw; ``None`` means that it does
 not know this form of the call. :func:`add_rule` enters one of your own.
@@ -90,7 +90,7 @@ SAVING_NOTHING = ISOMETRIES | {
 
 
 def keeps_length(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether gradients at the result of a call are as long as they are at its one source: nothing is read twice."""
+    """Return whether a call keeps the norms of gradients between its result and its source: nothing is read twice."""
     if func in ISOMETRIES:
         return True
     if func is Tensor.__getitem__:

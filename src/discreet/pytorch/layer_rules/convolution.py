@@ -131,7 +131,7 @@ class ConvolutionWeight(Use):
         return self.ghost_norms_of_patches() if classes is None else self.ghost_norms_of_pixels(classes)
 
     def pixel_classes(self) -> PixelClasses | None:
-        """How to find the norms by products of pixels; None if that is no less work than by products of patches."""
+        """Return the plan of norms by products of pixels; None if products of patches are no more work."""
         if not norms.on_host(self.a) or self.a.dtype != torch.float32:
             return None
         shape = [size + sum(pair) for size, pair in zip(self.a.shape[2:], self.padding, strict=True)]
@@ -203,7 +203,7 @@ class ConvolutionWeight(Use):
 
 
 def on_cuda(tensor: Tensor) -> bool:
-    """Whether cuDNN convolves it."""
+    """Return whether cuDNN convolves it."""
     return tensor.is_cuda
 
 
@@ -285,7 +285,7 @@ def _each(value: Any, dims: int) -> tuple[int, ...]:
 
 
 def _padding(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """What is added before and after each dimension; "same" adds the odd one after."""
+    """Return the padding before and after each dimension; "same" adds the odd one after."""
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding == "same":

@@ -1,4 +1,4 @@
-"""What all rules share: a use of a parameter, and sums of squares that can be trusted.
+"""Base of all rules: a use of a parameter, and sums of squares with bounded rounding errors.
 
 A forward pass is a list of operations, some of which use parameters. Each use keeps what the gradient of its
 parameter needs: usually the input of the operation and, from the backward pass, the gradient of its output.
@@ -33,7 +33,8 @@ REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the examples are: ``dim`` counts them; or examples times others, ``outer`` of which are outside of them.
+    """Position of the examples: ``dim`` counts them; or examples times others, ``outer`` of which are outside of
+    them.
 
     Inside a model the batch may be the first dimension, or the second (time first), or folded together with time or
     with channels into one. It is never guessed from shapes, as a sequence may happen to be as long as the batch: see
@@ -44,7 +45,7 @@ class Layout:
     outer: int = 1
 
     def examples_first(self, tensor: Tensor, examples: int) -> Tensor:
-        """The same numbers with the examples as dimension 0 and nothing else in it."""
+        """Return the tensor with the examples, and nothing else, as dimension 0."""
         dim, shape, outer = self.dim, tensor.shape, self.outer
         inner = shape[dim] // (examples * outer)
         if outer * inner == 1:
@@ -136,7 +137,7 @@ class Use(ABC):
         self.received = 0
 
     def accepts(self, layout: Layout, output: Tensor) -> bool:
-        """Whether the rule knows what to do with this layout of the output."""
+        """Return whether the rule knows what to do with this layout of the output."""
         return layout.dim == 0
 
     def receive(self, grad: Tensor, layout: Layout, examples: int, scratch: Scratch, place: Any) -> None:

@@ -1,16 +1,33 @@
-"""The stages of a plan in their order, and the charges of their steps to a ledger.
+"""The stages of a plan: their order, the clipping and noise of their steps, and the charges to a ledger.
 
 Steps are numbered from 1 through the whole plan. A ledger counts charges: as many as steps, or one per epoch for
 random allocation and one per window for correlated noise. Each stage has an event of its own, and the ledger grants
 no more of it than the plan holds.
+
+With :class:`~discreet.core.clipping.AdaptiveClip` every step has its own clip norm, and the count of norms within it
+takes part of the step's cost, so the sum gets more noise than planned for it alone.
+
+Correlated noise (:mod:`discreet.core.matrix_mechanism` has the theorem) is kept between steps, in memory only. It is
+dropped whenever steps do not follow one another or batches are drawn anew: then the matrix of the coefficients falls
+into blocks, no column of which is longer, so the guarantee is the same and only the benefit starts again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
-from discreet.core.clipping import AdaptiveClip
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
+from discreet.core.matrix_mechanism import coefficients
+from discreet.core.noise import BoundedSum, refuse_not_finite
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
@@ -20,10 +37,13 @@ from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.refusals import IN_A_WINDOW, REFUSED_BEFORE, RUN_HAS_BEGUN
-from discreet.trusted.permits import Charger, NoisePermit, StepNoise
+from discreet.trusted.permits import COUNT_SENSITIVITY, Charger, NoisePermit, StepNoise
 
 REFUSED = 1
 """The mark in the ledger of a run that a comparison has refused; runs of networks make no other."""
+
+TABULATED = np.exp2(np.linspace(-20.0, 20.0, 1 << 14))
+"""Multiples of the clip norm at which a user-defined rule is evaluated; neighbours differ by 0.17 %."""
 
 
 def checked_plan(plan: object) -> Plan:
@@ -75,12 +95,6 @@ class Schedule:
             *(span.stage.batches(stream, rows=rows) for span in spans[1:]),
         )
 
-    def epoch_ends(self) -> Iterator[int]:
-        """Yield the number of the last step of each epoch; each stage has equally long epochs of its own."""
-        for span in self.spans:
-            epochs = max(1, round(span.stage.epochs))
-            yield from (span.before + (epoch * span.stage.steps) // epochs for epoch in range(1, epochs + 1))
-
     def charges(self, steps: int) -> int:
         """Return how many charges lie within the first so many steps."""
         taken = (min(max(steps - span.before, 0), span.stage.steps) for span in self.spans)
@@ -105,6 +119,126 @@ def noises_of(
         )
         for stage, rule, grid in zip(plan.stages, clipping, grids, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class NormRecordingClip(Flat):
+    """Flat clipping that records the norms it is asked about, so that no second pass is needed to count them.
+
+    >>> rule = NormRecordingClip(clip_norm=2.0)
+    >>> rule.factors([[1.0], [4.0]]).round(9).tolist(), rule.norms()
+    ([[1.0], [0.5]], array([1., 4.]))
+    """
+
+    _seen: list[NDArray[Any]] = field(default_factory=list, repr=False, compare=False)
+
+    def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
+        """Record the norms and return :meth:`Flat.factors`."""
+        self._seen.append(np.asarray(norms, dtype=np.float64).ravel())
+        return super().factors(norms, error)
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return all norms so far. They are private."""
+        return np.concatenate([np.zeros(0), *self._seen])
+
+
+class OwnClip(ClipRule):
+    """A user-defined rule, tabulated before any gradient is computed.
+
+    The rule is asked once, for :data:`TABULATED` multiples of its clip norm; factors in between are interpolated.
+
+    Guarantee: the factor of an example depends on its own norm only, and brings it down to ``clip_norm`` at most,
+    whatever the rule returns or remembers.
+    """
+
+    def __init__(self, rule: ClipRule) -> None:
+        self._text, self.clip_norm = repr(rule), float(rule.clip_norm)
+        self._norms = self.clip_norm * TABULATED
+        factors = np.array(rule.wanted(self._norms.copy()), np.float64)
+        if factors.shape != self._norms.shape or not (np.isfinite(factors) & (factors >= 0)).all():
+            requirement = "wanted() must return one finite, non-negative factor per norm."
+            raise InvalidParameter("clipping", type(rule).__name__, requirement)
+        self._factors = factors
+
+    def wanted(self, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Interpolate the table at each norm."""
+        return np.interp(norms, self._norms, self._factors)
+
+    def __repr__(self) -> str:
+        return f"{self._text} at {self.clip_norm!r}"
+
+
+def enforced(rule: object) -> ClipRule | AdaptiveClip:
+    """Return a rule that keeps to its clip norm, whatever ``rule`` is: one of ours, or a wrapper around it."""
+    if type(rule) in (Flat, Normalised, PerBlock, AdaptiveClip):
+        return rule  # type: ignore[return-value]
+    if isinstance(rule, ClipRule):
+        return OwnClip(rule)
+    raise InvalidParameter("clipping", type(rule).__name__, "must be a ClipRule, or AdaptiveClip itself.")
+
+
+def rule_of_step(clipping: ClipRule | AdaptiveClip) -> ClipRule:
+    """Return the rule of the next step; an adaptive one is new each time and records the norms it sees."""
+    return NormRecordingClip(clipping.clip_norm) if isinstance(clipping, AdaptiveClip) else clipping
+
+
+def follow_norms(
+    adaptive: AdaptiveClip,
+    norms: NDArray[np.float64],
+    processes: Processes,
+    permit: NoisePermit,
+    least: float = 0.0,
+) -> AdaptiveClip:
+    """Release how many of the norms were within the clip norm, and return the clipping of the next step.
+
+    ``norms`` has one norm for each example of the batch; the clip norm does not fall below ``least``.
+
+    Guarantee: the norms are used for their count only, with the noise of ``adaptive.count_event``.
+    """
+    count = torch.tensor([adaptive.count(norms)], dtype=torch.float64)
+    permit.release(BoundedSum(count, COUNT_SENSITIVITY), "count", out=count)
+    processes.add_up(count)
+    following = adaptive.updated(float(count))
+    return replace(following, clip_norm=max(following.clip_norm, least))
+
+
+class CorrelatedNoise:
+    """The noise of the steps of one stage, over its ``bands``."""
+
+    def __init__(self, bands: int) -> None:
+        self._bands = bands
+        self._past: deque[Tensor] = deque(maxlen=bands - 1)  # the latest first
+        self._last = 0
+
+    def forget(self) -> None:
+        """Drop the noise of earlier steps."""
+        self._past.clear()
+
+    def add_to(self, total: Tensor, step: int, clip_norm: float, permit: NoisePermit) -> None:
+        """Add the noise of step number ``step`` to a sum in place.
+
+        Guarantee: for consecutive steps, the coefficients times what was added are the independent draws of the
+        permits, which are for a record that moves all of a column of coefficients.
+        """
+        refuse_not_finite(total.detach().cpu().numpy())
+        if step != self._last + 1:
+            self.forget()
+        noise = torch.zeros_like(total)
+        permit.release(BoundedSum(noise, clip_norm), out=noise)
+        for value, before in zip(coefficients(self._bands)[1:], self._past, strict=False):
+            noise.add_(before, alpha=-float(value))
+        self._past.appendleft(noise)
+        self._last = step
+        total += noise
+
+
+def refuse_bands(stages: Sequence[Stage], clipping: Sequence[object], arithmetic: str) -> None:
+    """Raise for settings that have no theorem together with correlated noise."""
+    for stage, rule in zip(stages, clipping, strict=True):
+        if stage.bands > 1 and arithmetic == "hardened":
+            raise InvalidParameter("arithmetic", arithmetic, "needs a plan with bands=1.")
+        if stage.bands > 1 and isinstance(rule, AdaptiveClip):
+            raise InvalidParameter("clipping", rule, "must have a fixed clip norm where a plan has bands.")
 
 
 class StepCharger:
