@@ -29,7 +29,7 @@ from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
-from discreet.linear.row_views.columns import PowerCells
+from discreet.linear.row_views.column_views import PowerCells
 from discreet.trusted.queries import Blocks
 from discreet.trusted.spending import BudgetAllocator
 

@@ -162,7 +162,7 @@ def test_a_record_adds_a_vector_of_norm_one_at_most(tmp_path, target):
     longest = longest_step(made, made.holder(files["north"]))
     assert 0.9 < longest <= 1.0
     broken = made.holder(files["north"])
-    query = made.tally.query("l2")  # the twin: blocks weighed a tenth too much
+    query = made.layout.query("l2")  # the twin: blocks weighed a tenth too much
     blocks = tuple(
         replace(block, limits=(1.1 * block.limits[0],), unit=1.1 * block.unit) for block in query.blocks
     )

@@ -460,7 +460,7 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.ledger import GaussianFilter, Ledger, Till
     from discreet.linear.gate.column_blocks import ColumnCells
     from discreet.linear.gate.private_table import RawColumns
-    from discreet.linear.row_views.columns import PowerCells
+    from discreet.linear.row_views.column_views import PowerCells
     from discreet.trusted.queries import Blocks
     from discreet.trusted.spending import BudgetAllocator
 

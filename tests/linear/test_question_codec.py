@@ -26,7 +26,7 @@ from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squa
 from discreet.linear.question_codec import MissingPart, question_digest, row_keys
 from discreet.linear.question_codec import decode as decode_bytes
 from discreet.linear.question_writer import encode, parts_of
-from discreet.linear.row_views.columns import Ranks, Residual
+from discreet.linear.row_views.column_views import Ranks, Residual
 from discreet.linear.row_views.coordinates import (
     HalfOctaves,
     Marginals,
@@ -35,7 +35,7 @@ from discreet.linear.row_views.coordinates import (
     Standardised,
     Whitened,
 )
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 from discreet.linear.row_views.targets import ClassOf, Target, TargetBin, TargetMoments
 from discreet.linear.schema import Schema
 from discreet.trusted.plain_data import digest_of

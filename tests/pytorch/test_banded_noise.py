@@ -18,7 +18,7 @@ from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.stages import CorrelatedNoise
+from discreet.pytorch.training_stages import CorrelatedNoise
 from discreet.trusted import permits
 from discreet.trusted.permits import StepNoise
 from support.paid import paid

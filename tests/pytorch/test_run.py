@@ -26,7 +26,7 @@ from discreet.pytorch.batches import Reader
 from discreet.pytorch.checks.collation import refuse_odd_records
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.mapped_gradients import per_example_gradients
-from discreet.pytorch.stages import StepCharger, noises_of
+from discreet.pytorch.training_stages import StepCharger, noises_of
 
 RECORDS = 60
 

@@ -13,7 +13,7 @@ from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks import single_examples
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.stages import NormRecordingClip, OwnClip
+from discreet.pytorch.training_stages import NormRecordingClip, OwnClip
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 

@@ -11,9 +11,9 @@ from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.frames import DiagonalFrame
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
-from discreet.linear.row_views import columns
+from discreet.linear.row_views import column_views as columns
 from discreet.linear.row_views.coordinates import Marginals, SmoothCurves, Standardised, Whitened
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 from discreet.linear.row_views.targets import Target
 from discreet.linear.storage import Storage
 

@@ -13,7 +13,7 @@ from discreet.core.noise import grid_for
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Composition, DiscreteLaplace
 from discreet.ledger import GaussianFilter
-from discreet.statistics.views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
+from discreet.statistics.statistic_views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.opaque import AnyRows

@@ -14,7 +14,7 @@ from discreet import Budget, Gaussian, Laplace
 from discreet.core.noise import grid_for
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.evaluation.outcomes import Binned, Classified, Miss, Outcome, Shared, TargetPoints
-from discreet.statistics.views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
+from discreet.statistics.statistic_views import Bin, Code, Distance, OffsetFrom, Ones, Polynomial, Products
 from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles, _Chooser, _misses, _sensitivity, _share
 from discreet.trusted.queries import Blocks, Cells, Rows

@@ -23,10 +23,10 @@ from discreet.linear.gate.private_table import (
     UndeclaredColumns,
 )
 from discreet.linear.losses import Loss, Squared
-from discreet.linear.row_views.columns import HatCells, Offset, RangeCells
+from discreet.linear.row_views.column_views import HatCells, Offset, RangeCells
 from discreet.linear.row_views.coordinates import Marginals, StandardRows
 from discreet.linear.row_views.targets import Target, TargetBin
-from discreet.statistics.views import Bin, Code, Distance, OffsetFrom, Polynomial
+from discreet.statistics.statistic_views import Bin, Code, Distance, OffsetFrom, Polynomial
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.plain_data import conform, digest_of, refuse_foreign
 from discreet.trusted.queries import Blocks, Cells, Rows

@@ -16,8 +16,8 @@ from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.public_log import PublicLog
-from discreet.linear.row_views.columns import PowerCells
-from discreet.statistics.views import Code
+from discreet.linear.row_views.column_views import PowerCells
+from discreet.statistics.statistic_views import Code
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows, View
 from discreet.trusted.rows import NumberParts
 from discreet.trusted.spending import BudgetAllocator, StagePermit
@@ -189,7 +189,7 @@ def test_values_are_clamped_to_their_limits_and_cells_out_of_range_count_for_not
 
 def of_statistics(kind):
     """Let a class pass for one of the catalogue."""
-    kind.__module__ = "discreet.statistics.views"
+    kind.__module__ = "discreet.statistics.statistic_views"
     return kind
 
 

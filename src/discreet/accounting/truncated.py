@@ -84,11 +84,14 @@ def costs_of_cuts(
     costs: dict[Direction, tuple[Array, Array]] = {}
     for direction in DIRECTIONS:
         divergences, masses = np.zeros(len(cuts)), np.full(len(cuts), found.infinity_mass.upper)
-        for dist in found.plds_of(direction, _DISTRIBUTION):
-            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-                excess, above = truncated_excess(dist.upper, order, cuts)
-            divergences += dist.count * np.log1p(excess) / (order - 1)
-            masses += dist.count * above
+        try:
+            for dist in found.plds_of(direction, _DISTRIBUTION):
+                with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                    excess, above = truncated_excess(dist.upper, order, cuts)
+                divergences += dist.count * np.log1p(excess) / (order - 1)
+                masses += dist.count * above
+        except FloatingPointError:
+            divergences[:] = masses[:] = math.inf
         # Where arithmetic gives up, nothing is known: an infinite price.
         costs[direction] = (
             np.nan_to_num(divergences * SLACK, nan=math.inf, posinf=math.inf),

@@ -32,8 +32,8 @@ from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Block
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.recording_spending import Recorded, Tape
-from discreet.linear.row_views.columns import Offset
-from discreet.statistics.views import Code
+from discreet.linear.row_views.column_views import Offset
+from discreet.statistics.statistic_views import Code
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.rows import NumberParts
 from discreet.trusted.spending import BudgetAllocator, StagePermit

@@ -33,7 +33,7 @@ from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.checks.compatibility import unwrap_model
 from discreet.pytorch.chosen_weights import ChosenWeightsRun
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.stages import Schedule, checked_plan
+from discreet.pytorch.training_stages import Schedule, checked_plan
 
 OBSERVERS = (
     ("server", "is the server: sees the weights that this site returns in every round"),

@@ -31,7 +31,7 @@ from discreet.plan.plan import Plan
 from discreet.pytorch.loaders import refuse_unreadable
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.run import Clipping, PrivateRun
-from discreet.pytorch.stages import checked_plan
+from discreet.pytorch.training_stages import checked_plan
 
 try:
     import accelerate as _accelerate

@@ -27,7 +27,7 @@ from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.progress import epoch_ends
 from discreet.pytorch.run import PrivateRun
-from discreet.pytorch.stages import Schedule, checked_plan
+from discreet.pytorch.training_stages import Schedule, checked_plan
 
 try:
     from lightning.pytorch import LightningModule, Trainer, callbacks

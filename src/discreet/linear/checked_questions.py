@@ -23,7 +23,7 @@ from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.private_table import EncodedRows, UndeclaredColumns, View
 from discreet.linear.kernels.centred import Centre
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
-from discreet.linear.row_views import columns, coordinates, curves, targets
+from discreet.linear.row_views import column_views, coordinates, curve_bases, targets
 from discreet.linear.schema import Schema
 from discreet.trusted import queries
 from discreet.trusted.plain_data import conform, refuse_foreign
@@ -35,7 +35,7 @@ LEAST_SHARE = 1e-9
 TYPES = ("float64", "float32", "int64")
 _MODULES: tuple[ModuleType, ...] = (
     *(column_blocks, compiled_sums, declared_columns, gate_records, private_table, queries),
-    *(columns, coordinates, curves, targets),
+    *(column_views, coordinates, curve_bases, targets),
 )
 _OTHERS = (coordinates.Marginals, Centre, Logistic, Softmax, Squared, Huber, Poisson, SmoothedHinge)
 
@@ -67,7 +67,7 @@ class Question(NamedTuple):
     steps: int
     view: View
     fills: Array | None
-    basis: curves.Basis | None
+    basis: curve_bases.Basis | None
     query: Any
 
 
@@ -121,7 +121,7 @@ def _check(question: Question, view: Any) -> None:
         raise MalformedMessage("only encoded rows are filled, or rows of a basis")
     if basis_ is not None:
         conform(basis_)
-        if type(basis_) is not curves.Basis or basis_.inputs != view.columns:
+        if type(basis_) is not curve_bases.Basis or basis_.inputs != view.columns:
             raise MalformedMessage("a basis is of other columns")
     if fills is not None:
         _check_fills(fills, view.columns.numerics)

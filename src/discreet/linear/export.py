@@ -28,7 +28,7 @@ from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.linear_model import LinearModel
-from discreet.linear.row_views.curves import Basis, Curve
+from discreet.linear.row_views.curve_bases import Basis, Curve
 from discreet.linear.schema import Schema
 
 

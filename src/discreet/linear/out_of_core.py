@@ -5,7 +5,8 @@ written one after the other to a scratch file (:mod:`discreet.linear.storage`), 
 here has to be trusted: :func:`discreet.linear.row_source.store_rows` compares stored rows with what was read.
 
 >>> from discreet.linear.column_kinds import Category, Numeric
->>> >>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
+>>> from discreet.linear.tables import Table
+>>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
 >>> table = write_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
 >>> table.column_names, len(table), table["job"][:].tolist()
 (('age', 'job'), 2, ['clerk', None])

@@ -20,7 +20,7 @@ from discreet.guarantee import Budget
 from discreet.linear.checked_questions import LEAST_SHARE, Question
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.losses import Loss
-from discreet.linear.row_views.curves import Basis
+from discreet.linear.row_views.curve_bases import Basis
 from discreet.trusted.opaque import Opaque
 from discreet.trusted.spending import NoisyAnswer, Progress
 

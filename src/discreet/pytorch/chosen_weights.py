@@ -27,7 +27,7 @@ from discreet.pytorch.loaders import unwrap_loader
 from discreet.pytorch.per_example import Losses, gradients_alone, number_of_examples
 from discreet.pytorch.per_person import reader_for
 from discreet.pytorch.run import PrivateRun
-from discreet.pytorch.stages import StageSpan
+from discreet.pytorch.training_stages import StageSpan
 
 _ROWS = 64  # of the data set, for the check
 

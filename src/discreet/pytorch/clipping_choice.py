@@ -1,4 +1,4 @@
-"""Choice of the clipping of each stage of a plan; :mod:`discreet.pytorch.stages` enforces it."""
+"""Choice of the clipping of each stage of a plan; :mod:`discreet.pytorch.training_stages` enforces it."""
 
 from __future__ import annotations
 

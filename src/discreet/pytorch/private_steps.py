@@ -44,7 +44,7 @@ from discreet.pytorch.per_example import (
 )
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.refusals import ANOTHER_PROCESS
-from discreet.pytorch.stages import (
+from discreet.pytorch.training_stages import (
     CorrelatedNoise,
     NormRecordingClip,
     Schedule,

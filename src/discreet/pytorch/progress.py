@@ -12,7 +12,7 @@ from discreet.errors import missing_extra
 from discreet.events import Event
 from discreet.guarantee import upper_text
 from discreet.plan.plan import Plan
-from discreet.pytorch.stages import Schedule
+from discreet.pytorch.training_stages import Schedule
 
 _MILESTONES = 20  # epsilon is computed so often in a run, and never shown below the truth in between
 

@@ -39,7 +39,7 @@ from discreet.pytorch.per_example import Losses
 from discreet.pytorch.private_steps import PrivateSteps
 from discreet.pytorch.progress import epoch_ends, show_progress
 from discreet.pytorch.refusals import LEDGER_IN_MEMORY, OTHER_DATA_SET
-from discreet.pytorch.stages import checked_plan
+from discreet.pytorch.training_stages import checked_plan
 
 __all__ = ["Clipping", "PrivateRun"]
 

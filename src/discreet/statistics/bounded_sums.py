@@ -24,7 +24,7 @@ from discreet.statistics.least_noise import candidates, deviation, norm_of, quan
 from discreet.statistics.mean.known import Interval
 from discreet.statistics.reading import bounded_rows, bounded_table, category_rows, counted_rows, number_rows
 from discreet.statistics.statistic import Paying, Statistic, Value
-from discreet.statistics.views import Bin, Code, Polynomial, Products
+from discreet.statistics.statistic_views import Bin, Code, Polynomial, Products
 from discreet.trusted.queries import Blocks, Cells, Rows
 from discreet.trusted.rows import PrivateRows
 from discreet.trusted.session import MOST_NUMBERS, Noise, Session

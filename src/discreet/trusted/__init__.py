@@ -44,7 +44,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "pytorch": (
         *("batches", "chosen_weights", "distributed", "integer_gradients", "per_example"),
-        *("per_person", "private_steps", "stages", "torch_holder"),
+        *("per_person", "private_steps", "torch_holder", "training_stages"),
     ),
     "pytorch/checks": ("generators", "spot_check", "withheld"),
     "parties": ("answer_log", "answering", "noise_scale", "party_plan", "questions", "sgd1", "sgd2"),
@@ -91,9 +91,9 @@ KERNEL_FILES: dict[str, tuple[str, ...]] = {
 """Compiled passes over the rows of tables, each compared with a plain reference in the tests."""
 
 VIEW_FILES: dict[str, tuple[str, ...]] = {
-    "statistics": ("views",),
+    "statistics": ("statistic_views",),
     "evaluation": ("outcomes",),
-    "linear/row_views": ("__init__", "columns", "coordinates", "curves", "targets"),
+    "linear/row_views": ("__init__", "column_views", "coordinates", "curve_bases", "targets"),
 }
 """Functions of one record, whose results are cut in :mod:`discreet.trusted.queries` whatever they are, and compared
 for secretly chosen records with those for the records alone."""

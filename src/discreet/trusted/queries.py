@@ -4,7 +4,7 @@ A block names a *view*, a function of one record that is computed for many recor
 whatever a view returns is cut, in integer steps of the grid, and :func:`evaluate` compares its results for some
 secretly chosen records with its results for them alone. The sensitivity follows from the limits.
 
->>> from discreet.statistics.views import Bin, Polynomial
+>>> from discreet.statistics.statistic_views import Bin, Polynomial
 >>> query = Blocks((Cells(Bin(0, (0.0, 1.0, 2.0)), (2,), (0.5,)), Cells(Polynomial(0, 0.0, 2.0), (1,), (0.8,))))
 >>> query.size, query.bound
 (3, 1.0)

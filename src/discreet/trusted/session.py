@@ -3,7 +3,7 @@
 >>> import numpy as np
 >>> from discreet.events import Laplace
 >>> from discreet.guarantee import Budget
->>> from discreet.statistics.views import Code
+>>> from discreet.statistics.statistic_views import Code
 >>> from discreet.trusted.queries import Blocks, Cells
 >>> from discreet.trusted.rows import PrivateRows
 >>> rows = PrivateRows(np.zeros((1000, 1)), "add-remove")

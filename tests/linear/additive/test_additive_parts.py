@@ -27,7 +27,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.steps import PathError, StepRule
 from discreet.linear.glm.whitening import NoisyMoments
 from discreet.linear.row_views.coordinates import Marginals
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 from discreet.trusted.queries import Part
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])

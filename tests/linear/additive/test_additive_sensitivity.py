@@ -19,8 +19,8 @@ from discreet.linear.additive.expanded_rows import expand, hats
 from discreet.linear.additive.fit_additive import PublicColumns
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
-from discreet.linear.row_views import columns as pairs_file
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views import column_views as pairs_file
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 from discreet.trusted import queries
 from discreet.trusted.spending import BudgetAllocator
 

@@ -9,7 +9,7 @@ from discreet.linear.gate.records import Records, WhiteNorms
 from discreet.linear.losses import Squared
 from discreet.linear.row_views import coordinates
 from discreet.linear.row_views.coordinates import Marginals, SmoothCurves
-from discreet.linear.row_views.curves import Basis, Curve, Pair, gather_rows
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair, gather_rows
 from discreet.linear.row_views.targets import Target
 from discreet.linear.storage import Storage
 

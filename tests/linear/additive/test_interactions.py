@@ -19,7 +19,7 @@ from discreet.linear.additive.interactions import (
 )
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Softmax, Squared
-from discreet.linear.row_views.columns import SQUARES, Crossings, Ranks
+from discreet.linear.row_views.column_views import SQUARES, Crossings, Ranks
 from discreet.trusted.spending import BudgetAllocator
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from discreet.linear.gate import compiled_sums
 from discreet.linear.gate.records import RecordQuery
-from discreet.linear.row_views import columns, coordinates, curves, targets
+from discreet.linear.row_views import column_views, coordinates, curve_bases, targets
 from discreet.trusted.queries import Block, Blocks, View
 
 SOURCE = Path(__file__).parents[3] / "src" / "discreet" / "linear"
@@ -129,6 +129,6 @@ def test_the_catalogue_says_which_part_goes_with_which_query():
 
 def test_views_are_in_the_files_of_views():
     """So that none of them is believed, and all of them are tried (test_views.py)."""
-    places = {columns, coordinates, curves, targets}
+    places = {column_views, coordinates, curve_bases, targets}
     linear = {one for one in every(View) if one.__module__.startswith("discreet.linear.")}
     assert {one.__module__ for one in linear} <= {module.__name__ for module in places}

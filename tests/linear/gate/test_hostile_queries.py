@@ -34,9 +34,10 @@ from discreet.linear.gate.records import MISSING, Records
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Logistic
 from discreet.linear.partition_answers import PartitionTask, Reading
-from discreet.linear.row_views import columns, coordinates, targets
+from discreet.linear.row_views import column_views as columns
+from discreet.linear.row_views import coordinates, targets
 from discreet.linear.row_views.coordinates import Whitened
-from discreet.linear.row_views.curves import Basis, Curve
+from discreet.linear.row_views.curve_bases import Basis, Curve
 from discreet.linear.user_routing import Share
 from discreet.trusted import queries
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows

@@ -15,7 +15,7 @@ from discreet.linear.kernels.centred import Centre
 from discreet.linear.kernels.coefficients import LOGISTIC
 from discreet.linear.kernels.rank_crossings import CROSSINGS
 from discreet.linear.losses import Logistic, Poisson, Squared
-from discreet.linear.row_views.columns import Crossings, HatCells, Ranks, Residual
+from discreet.linear.row_views.column_views import Crossings, HatCells, Ranks, Residual
 from discreet.linear.row_views.coordinates import (
     CurveDirections,
     Diagonal,
@@ -24,7 +24,7 @@ from discreet.linear.row_views.coordinates import (
     StandardRows,
     Whitened,
 )
-from discreet.linear.row_views.curves import Basis, Curve
+from discreet.linear.row_views.curve_bases import Basis, Curve
 from discreet.linear.row_views.targets import CountExcess, Target
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import BudgetAllocator

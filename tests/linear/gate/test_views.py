@@ -18,7 +18,7 @@ from discreet.linear.gate.private_table import RawColumns
 from discreet.linear.gate.records import RowMap, Scores, WhiteNorms
 from discreet.linear.kernels.coefficients import SQUARED
 from discreet.linear.losses import Logistic, Squared
-from discreet.statistics import views
+from discreet.statistics import statistic_views as views
 from discreet.trusted import queries
 from discreet.trusted.queries import Blocks, Cells, Part, Rows, View, evaluate
 from discreet.trusted.rows import NumberParts
@@ -239,7 +239,8 @@ def test_all_views_of_statistics_and_evaluation_treat_each_record_by_itself():
         outcomes.Outcome(outcomes.Miss(0.0, 1.0, (0.0, 0.5, 1.0), 2), (3,), True),
         outcomes.Outcome(outcomes.TargetPoints(0.0, 1.0, (0.0, 0.5, 1.0), (0.0, 1.0)), (3,)),
     ]
-    kinds = {one for one in every(View) if one.__module__ in (views.__name__, outcomes.__name__)}
+    # Tests of hostile classes borrow these modules' names, so look a class up where it says it is.
+    kinds = {one for one in every(View) if one in (*vars(views).values(), *vars(outcomes).values())} - {View}
     assert {type(view) for view in tried} == kinds
     with np.errstate(all="ignore"):
         for view in tried:

@@ -20,7 +20,7 @@ from discreet.linear.kernels import moment_lattice as moments
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.moment_lattice import MomentLattice
 from discreet.linear.losses import Logistic, Squared
-from discreet.linear.row_views.columns import Offset
+from discreet.linear.row_views.column_views import Offset
 from discreet.linear.row_views.coordinates import Marginals
 from discreet.trusted.queries import ROUNDING, Blocks, Rows
 from discreet.trusted.spending import BudgetAllocator

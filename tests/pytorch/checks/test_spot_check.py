@@ -691,7 +691,7 @@ def test_a_refused_run_cannot_be_resumed(tmp_path):
 @pytest.mark.usefixtures("unchecked")
 def test_without_the_mark_it_could_be(tmp_path, monkeypatch):
     """The broken twin."""
-    monkeypatch.setattr("discreet.pytorch.stages.StepCharger.refuse_from_now_on", lambda self: None)
+    monkeypatch.setattr("discreet.pytorch.training_stages.StepCharger.refuse_from_now_on", lambda self: None)
     _, _, again = refused_run(tmp_path / "ledger.db", tmp_path / "kept")
     again.resume(tmp_path / "kept")
     again.step(next(again.batches(table())))

@@ -16,7 +16,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import ClassCounts
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.row_views.coordinates import Released
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

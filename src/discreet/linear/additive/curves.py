@@ -18,7 +18,7 @@ from discreet.linear.additive.histograms import FEWEST_PIECES, Histograms
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.marginals import RARE
 from discreet.linear.row_views.coordinates import Marginals
-from discreet.linear.row_views.curves import Basis, Curve
+from discreet.linear.row_views.curve_bases import Basis, Curve
 
 Array = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """Rows of a basis written out: hats of curves, levels of categories, products of pairs.
 
-Fits never write rows out (``linear/row_views/curves.py``); models that predict do.
+Fits never write rows out (``linear/row_views/curve_bases.py``); models that predict do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.row_views.curves import Basis, Curve, Pair, between
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair, between
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]

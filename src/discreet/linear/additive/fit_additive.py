@@ -66,9 +66,9 @@ from discreet.linear.glm.steps import (
 from discreet.linear.glm.whitening import choose_coordinates, second_moments
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
-from discreet.linear.row_views.columns import Places, Residual
+from discreet.linear.row_views.column_views import Places, Residual
 from discreet.linear.row_views.coordinates import CurveDirections, Marginals
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 from discreet.linear.storage import Storage
 from discreet.trusted.spending import BudgetAllocator
 

@@ -31,7 +31,7 @@ from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.gate.records import Records
 from discreet.linear.kernels.rank_crossings import CROSSINGS
-from discreet.linear.row_views.columns import (
+from discreet.linear.row_views.column_views import (
     COUNTED,
     SHARES,
     SIDE,
@@ -46,7 +46,7 @@ from discreet.linear.row_views.columns import (
     Residual,
 )
 from discreet.linear.row_views.coordinates import Marginals
-from discreet.linear.row_views.curves import Pair
+from discreet.linear.row_views.curve_bases import Pair
 from discreet.trusted.queries import ROUNDING, Blocks, Cells, Rows
 from discreet.trusted.spending import StagePermit
 

@@ -29,7 +29,7 @@ from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.frames import CurveFrame, WhiteFrame
 from discreet.linear.glm.whitening import LEAST_EIGENVALUE, NoisyMoments
 from discreet.linear.row_views.coordinates import Marginals
-from discreet.linear.row_views.curves import Basis, Curve, Pair
+from discreet.linear.row_views.curve_bases import Basis, Curve, Pair
 
 Array = NDArray[np.float64]
 

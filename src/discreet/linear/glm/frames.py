@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
 from discreet.linear.row_views.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
-from discreet.linear.row_views.curves import Basis
+from discreet.linear.row_views.curve_bases import Basis
 
 Array = NDArray[np.float64]
 

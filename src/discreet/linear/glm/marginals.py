@@ -25,7 +25,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records, Scores, WhiteNorms
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
 from discreet.linear.glm.public_columns import public_centre, public_limits, public_variance
-from discreet.linear.row_views.columns import Offset, WindowBin
+from discreet.linear.row_views.column_views import Offset, WindowBin
 from discreet.linear.row_views.coordinates import (
     LOWEST,
     HalfOctaves,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from discreet.linear.gate.column_blocks import ColumnCells
 from discreet.linear.gate.private_table import RawColumns
-from discreet.linear.row_views.columns import POWERS, SMALLEST, PowerCells, RangeCells
+from discreet.linear.row_views.column_views import POWERS, SMALLEST, PowerCells, RangeCells
 from discreet.trusted.queries import ROUNDING, Blocks
 from discreet.trusted.spending import BudgetAllocator, StagePermit
 

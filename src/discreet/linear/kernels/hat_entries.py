@@ -1,6 +1,6 @@
 """Rows of hats, levels and products times a matrix, of which only the numbers that are not zero are gone through.
 
-A layout holds a basis of curves as arrays (``linear/row_views/curves.py``). The reference is ``expand``
+A layout holds a basis of curves as arrays (``linear/row_views/curve_bases.py``). The reference is ``expand``
 in ``linear/additive/expanded_rows.py``.
 """
 

@@ -19,7 +19,7 @@ from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.csr_entries import scale_entries
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import find_half_octaves, find_standard_norms, standardise_rows, times
-from discreet.linear.row_views.curves import Basis, gather_rows
+from discreet.linear.row_views.curve_bases import Basis, gather_rows
 from discreet.trusted.queries import View
 
 Array = NDArray[np.float64]

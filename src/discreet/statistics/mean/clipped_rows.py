@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.statistics.mean.error_bounds import Noise, deviation, norm_of
-from discreet.statistics.views import Distance, OffsetFrom, Ones
+from discreet.statistics.statistic_views import Distance, OffsetFrom, Ones
 from discreet.trusted.queries import Blocks, Rows, View
 from discreet.trusted.rows import PrivateRows
 from discreet.trusted.session import EventPermit, Session

@@ -16,7 +16,7 @@ from discreet.linear.gate.checks import dense, refuse_bad_knots, refuse_other_sh
 from discreet.linear.kernels.rank_crossings import CROSSINGS, cross, square_parts
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import residuals
-from discreet.linear.row_views.curves import Basis, between, gather_rows
+from discreet.linear.row_views.curve_bases import Basis, between, gather_rows
 from discreet.linear.row_views.targets import Target, in_own_cells
 from discreet.trusted.plain_data import Data, conform
 from discreet.trusted.queries import View
