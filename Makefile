@@ -76,8 +76,8 @@ coverage: $(VENV)/dev chromium axe
 
 # Every line and branch of the gate, ledger, certificates, events and plans' data, by their own tests.
 COVERED := $(foreach name,trusted/* events/* guarantee.py plan/procedure.py plan/stage.py \
-	$(addprefix ledger/,book.py filters.py journal.py ledger.py postgres.py store.py till.py) \
-	$(addprefix certificate/,certificate.py promises.py signatures.py verification.py),src/discreet/$(name))
+	$(addprefix ledger/,filters.py ledger.py ledger_log.py ledger_state.py postgres.py store.py till.py) \
+	$(addprefix certificate/,certificate.py guarantees.py signatures.py verification.py),src/discreet/$(name))
 comma := ,
 # Whole files and thousands of alterations, which run without coverage before.
 WITHOUT := --deselect tests/certificate/test_certificate.py::test_certificates_altered_by_someone_who_repairs_the_digest \

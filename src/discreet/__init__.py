@@ -67,7 +67,7 @@ if _TYPE_CHECKING:
     from discreet.statistics.mean import private_mean
     from discreet.statistics.noise_mechanisms import gaussian_mechanism, laplace_mechanism
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AccuracyNotReached",
