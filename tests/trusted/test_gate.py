@@ -18,7 +18,7 @@ from discreet.trusted import queries
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.opaque import AnyRows
 from discreet.trusted.queries import Blocks, Cells, Rows
-from discreet.trusted.rows import PartitionedRows, PrivateRows
+from discreet.trusted.rows import NumberParts, PartitionedRows, PrivateRows
 from discreet.trusted.session import EventPermit, Session
 
 PURE = Budget(1.0, 0.0)
@@ -350,3 +350,27 @@ def test_partitions_are_asked_once_for_each_sum():
         rows._total(Quantiles((0.5,), 0.0, 1.0, 1.0), None)
     rows._total(ONE, 0.5)
     assert len(asked) == 2
+
+
+def test_views_that_mix_or_leave_out_records_are_refused():
+    part = queries.Part(np.arange(6.0).reshape(6, 1))
+    with pytest.raises(PlanViolation, match="each record by itself"):
+        queries.evaluate(lambda x, y: x[:, 0].mean() + np.zeros(len(x)), part, np.float64)
+    with pytest.raises(PlanViolation, match="other arrays"):
+        queries.evaluate(lambda x, y: x[1:], part, np.float64)
+    cells = Cells(Code(0), (1,), (1.0,))
+    object.__setattr__(cells, "view", lambda x, y: (np.zeros((len(x), 1), np.int64), np.zeros((len(x), 2))))
+    with pytest.raises(PlanViolation, match="other numbers than cells"):
+        cells.add(np.zeros(1, np.int64), part, 1.0, "l2")
+
+
+def test_queries_of_other_columns_and_choices_of_persons_are_refused(monkeypatch):
+    rows = PrivateRows(np.zeros((2, 1)), "add-remove", [b"a", b"b"])
+    with pytest.raises(PlanViolation, match="sums only"):
+        rows._sum(Quantiles((0.5,), 0.0, 1.0, epsilon=1.0), None)
+    numbers_of_rows = NumberParts(np.zeros((2, 1)), None)
+    with pytest.raises(PlanViolation, match="themselves only"):
+        next(numbers_of_rows.parts("others"))
+    monkeypatch.setattr(Cells, "columns", 7, raising=False)
+    with pytest.raises(PlanViolation, match="other columns"):
+        ONE.total(numbers_of_rows, 1.0)

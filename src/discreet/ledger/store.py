@@ -40,11 +40,6 @@ class LedgerRow(NamedTuple):
     slot: str | None
     entry: str
 
-    @property
-    def text(self) -> str:
-        """The whole entry."""
-        return (self.slot or "") + self.entry
-
 
 class Head(NamedTuple):
     """The last entry's number and hash, and the seal on both."""
