@@ -27,7 +27,7 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.batches import Batch, Collate, Drawn, Reader
 from discreet.pytorch.checkpoint import Schedulers, schedulers
-from discreet.pytorch.checks.compatibility import insist_function, unwrap_model
+from discreet.pytorch.checks.compatibility import insist_function, refuse_layers, unwrap_model
 from discreet.pytorch.checks.model_guard import ModelGuard
 from discreet.pytorch.checks.same_rows import same_records
 from discreet.pytorch.checks.single_examples import SingleExamples
@@ -84,6 +84,7 @@ class PrivateRun(PrivateSteps):
         unsafe_seed: int | None = None,
     ) -> None:
         self._optimizers, model = as_optimizers(optimizer), unwrap_model(model)
+        refuse_layers(model)  # before anything counts parameters, which may have no shape yet
         super().__init__(
             checked_plan(plan),
             model,
